@@ -1,0 +1,36 @@
+"""The command line. Each command lives in a module of its own; this one joins them and turns errors into exit codes."""
+
+import sys
+
+import typer
+
+from settings.source import BadInput
+from settings.words import ExitCode
+from tasks.host import HostError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="bringup",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Get a large language model to really serve on a GPU host, and find out why when it does not.",
+)
+
+
+def main() -> None:
+    """Entry point of `bringup`. Exit codes: contracts §3 (settings/words.py, ExitCode)."""
+    try:
+        app()
+    except BadInput as e:
+        _fail(str(e), ExitCode.BAD_INPUT)
+    except HostError as e:
+        _fail(str(e), ExitCode.HOST_UNREACHABLE)
+    except KeyboardInterrupt:
+        _fail("interrupted", ExitCode.INTERRUPTED)
+
+
+def _fail(message: str, code: ExitCode) -> None:
+    print(f"bringup: {message}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,114 @@
+"""How a TOML file becomes a frozen model, and how a mistake in one becomes a sentence instead of a traceback."""
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+__all__ = ["SETTINGS_DIR", "BadInput", "Declared", "bad_input", "find", "load", "nearest", "read_toml", "validate"]
+
+M = TypeVar("M", bound=BaseModel)
+
+SETTINGS_DIR = Path(__file__).resolve().parent
+
+
+class BadInput(ValueError):
+    """Something that a person wrote cannot be used. One sentence: file, key, problem, nearest valid value.
+
+    Exit code 2; never shown with a traceback.
+    """
+
+    def __init__(self, file: str | Path, key: str, problem: str, nearest: str | None = None) -> None:
+        self.file, self.key, self.problem, self.nearest = str(file), key, problem, nearest
+        where = f"{file}: {key}" if key else str(file)
+        super().__init__(f"{where}: {problem}" + (f"; did you mean '{nearest}'?" if nearest else ""))
+
+
+class Declared(BaseModel):
+    """Base of all that is read from an operator's file: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def nearest(word: str, valid: Iterable[str]) -> str | None:
+    """The valid word most like `word`, or None when none is like it."""
+    hits = difflib.get_close_matches(word, sorted(valid), n=1, cutoff=0.5)
+    return hits[0] if hits else None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The parsed file. Raises: BadInput when it cannot be read or is no TOML."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as e:
+        raise BadInput(path, "", f"cannot be read: {e.strerror or e}") from e
+    except UnicodeDecodeError as e:
+        raise BadInput(path, "", f"is not UTF-8 text (byte {e.start})") from e
+    except tomllib.TOMLDecodeError as e:
+        raise BadInput(path, "", f"is not valid TOML: {e}") from e
+
+
+def validate(model: type[M], values: Mapping[str, Any], file: str | Path) -> M:
+    """`values` as a `model`. Raises: BadInput for the first thing that does not fit."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as e:
+        raise bad_input(model, e, file) from e
+
+
+def load(model: type[M], path: Path) -> M:
+    """The file at `path` as a `model`. Raises: BadInput."""
+    return validate(model, read_toml(path), path)
+
+
+def find(kind: str, name: str) -> Path:
+    """The file behind a name in `settings/<kind>/`, or behind a path.
+
+    Raises: BadInput that names the nearest of the shipped ones.
+    """
+    as_path = Path(name).expanduser()
+    if as_path.suffix == ".toml" or "/" in name:
+        return as_path
+    shipped = {p.stem: p for p in (SETTINGS_DIR / kind).glob("*.toml")}
+    if name in shipped:
+        return shipped[name]
+    raise BadInput(
+        f"settings/{kind}", name, f"no such file; shipped are {', '.join(sorted(shipped))}", nearest(name, shipped)
+    )
+
+
+def bad_input(model: type[BaseModel], error: ValidationError, file: str | Path) -> BadInput:
+    """The first complaint of pydantic as one sentence."""
+    first = error.errors(include_url=False)[0]
+    loc = [part for part in first["loc"] if not (isinstance(part, str) and part.startswith("function-"))]
+    key = ".".join(str(part) for part in loc)
+    problem, hint = first["msg"].removeprefix("Value error, "), None
+    if first["type"] == "extra_forbidden":
+        problem = "unknown key"
+        hint = nearest(str(loc[-1]), _fields_at(model, loc[:-1]))
+    elif first["type"] in {"enum", "literal_error"}:
+        expected = str(first.get("ctx", {}).get("expected", ""))
+        hint = nearest(str(first["input"]), expected.replace("'", "").replace(" or ", ", ").split(", "))
+        problem = f"'{first['input']}' is none of {expected}"
+    return BadInput(file, key, problem, hint)
+
+
+def _fields_at(model: type[BaseModel], loc: list[int | str]) -> list[str]:
+    """Names of the fields of the model that lies at `loc`, as far as annotations tell."""
+    here: Any = model
+    for part in loc:
+        if isinstance(here, type) and issubclass(here, BaseModel) and str(part) in here.model_fields:
+            here = here.model_fields[str(part)].annotation
+        models = [m for m in _models_in(here)]
+        here = models[0] if models else here
+    return list(here.model_fields) if isinstance(here, type) and issubclass(here, BaseModel) else []
+
+
+def _models_in(annotation: Any) -> Iterable[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in getattr(annotation, "__args__", ()):
+        yield from _models_in(inner)
