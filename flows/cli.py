@@ -1,4 +1,4 @@
-"""The command line. Each command lives in a module of its own; this one joins them and turns errors into exit codes."""
+"""The command line: joins the commands, each in a module of its own, and turns errors into exit codes."""
 
 import sys
 

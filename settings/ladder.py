@@ -28,17 +28,17 @@ def _is_decimal(value: str) -> str:
 
 
 DecimalText = Annotated[str, BeforeValidator(_is_decimal)]
-Kinds = Annotated[tuple[str, ...], BeforeValidator(_one_or_many)]
+_OneOrMany = BeforeValidator(_one_or_many)
 
 
 class Edge(Declared):
     """One way out of a failed rung: what it matches (absent = anything), and exactly one move."""
 
-    kind: Kinds = Field((), description="failure kinds, LABELS.md and contracts §1; one or a list")
-    component: Annotated[tuple[Component, ...], BeforeValidator(_one_or_many)] = Field((), description="parts of the stack")
-    phase: Annotated[tuple[Phase, ...], BeforeValidator(_one_or_many)] = Field((), description="the engine's phase")
-    stage: Annotated[tuple[Stage, ...], BeforeValidator(_one_or_many)] = Field((), description="our step that failed")
-    action: Annotated[tuple[Action, ...], BeforeValidator(_one_or_many)] = Field((), description="first step the log supports")
+    kind: Annotated[tuple[str, ...], _OneOrMany] = Field((), description="failure kinds; one or a list")
+    component: Annotated[tuple[Component, ...], _OneOrMany] = Field((), description="parts of the stack")
+    phase: Annotated[tuple[Phase, ...], _OneOrMany] = Field((), description="the engine's phase")
+    stage: Annotated[tuple[Stage, ...], _OneOrMany] = Field((), description="our step that failed")
+    action: Annotated[tuple[Action, ...], _OneOrMany] = Field((), description="first step the log supports")
 
     goto: str | None = Field(None, description="go to this rung")
     next: Literal[True] | None = Field(None, description="go to the following rung in file order")

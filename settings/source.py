@@ -102,7 +102,7 @@ def _fields_at(model: type[BaseModel], loc: list[int | str]) -> list[str]:
     for part in loc:
         if isinstance(here, type) and issubclass(here, BaseModel) and str(part) in here.model_fields:
             here = here.model_fields[str(part)].annotation
-        models = [m for m in _models_in(here)]
+        models = list(_models_in(here))
         here = models[0] if models else here
     return list(here.model_fields) if isinstance(here, type) and issubclass(here, BaseModel) else []
 

@@ -145,12 +145,16 @@ EXIT_OF = {
 
 # What a log can show; the rule that decides each stands in tests/corpus/LABELS.md.
 LOG_KINDS = frozenset(
-    "nan device_assert cuda_fault oom_weights oom_kv oom_graph oom_runtime host_oom unsupported bad_flag "
-    "no_kernel_image jit_compile nccl hang auth port disk gpu_fault gpu_busy model_files version_mismatch "
-    "bench_client none unknown".split()
+    {
+        "nan", "device_assert", "cuda_fault", "oom_weights", "oom_kv", "oom_graph", "oom_runtime", "host_oom",
+        "unsupported", "bad_flag", "no_kernel_image", "jit_compile", "nccl", "hang", "auth", "port", "disk",
+        "gpu_fault", "gpu_busy", "model_files", "version_mismatch", "bench_client", "none", "unknown",
+    }
 )
 # What no log shows: we found it by asking the server, or we caused it.
 OWN_KINDS = frozenset(
-    "garbage empty truncated reply_error overridden not_ready bench_invalid slo_missed accuracy "
-    "lease_expired interrupted".split()
+    {
+        "garbage", "empty", "truncated", "reply_error", "overridden", "not_ready", "bench_invalid", "slo_missed",
+        "accuracy", "lease_expired", "interrupted",
+    }
 )
