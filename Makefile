@@ -1,0 +1,54 @@
+# Everything a person types. Each target sets up what it needs; `make` alone says what there is.
+SHELL  := /bin/bash
+PYTHON ?= python3
+BIN    := .venv/bin
+READY  := .venv/.ready
+PYTEST := $(BIN)/pytest -m "not real and not chaos and not bench"
+WIDE   := -n auto --maxprocesses 4 --dist loadfile
+
+.DEFAULT_GOAL := help
+.PHONY: help rehearse test check real chaos bench prefect deploy lock
+
+help:  ## what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+rehearse: $(READY)  ## the whole decision tree against a simulated host on this machine; no GPU, no server, no SSH
+	@$(BIN)/bringup rehearse
+
+test: $(READY)  ## the test suite
+	@$(PYTEST) $(WIDE)
+
+check: $(READY)  ## ruff, mypy, the layer rules, then the test suite
+	@$(BIN)/ruff check
+	@$(BIN)/mypy
+	@$(PYTEST) -q tests/test_layers.py
+	@$(PYTEST) $(WIDE)
+
+real: $(READY)  ## a real SGLang on this CPU, over a real sshd: float16 is found out, bfloat16 serves
+	@$(BIN)/pytest -m real -s
+
+chaos: $(READY)  ## the full fault matrix: every part killed at every stage, and the host looked at afterwards
+	@$(BIN)/pytest -m chaos -s
+
+bench: $(READY)  ## how fast the parts are, measured on this machine
+	@$(BIN)/pytest -m bench -s
+
+prefect: $(READY)  ## a Prefect server and a worker on this machine, until Ctrl-C
+	@$(BIN)/python -m deployments.serve
+
+deploy: $(READY)  ## deploy glm5-bringup and glm5-nightly to the server that runs
+	@$(BIN)/python -m deployments.deploy
+
+lock:  ## write requirements.lock anew from pyproject.toml (needs uv)
+	uv pip compile --universal --python-version 3.11 --extra dev --generate-hashes --no-annotate --quiet \
+	  --custom-compile-command "make lock" --output-file requirements.lock pyproject.toml
+
+# The stamp is written last, so a broken install is made again. Every file installed is one whose hash the lock knows;
+# setuptools, which the editable install needs, is among them, hence no build isolation.
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("make: $(PYTHON) is Python %d.%d; 3.11 or newer is needed: make PYTHON=/path/to/python3.11" % sys.version_info[:2])'
+	@echo "setting up .venv (once; about a minute)"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
