@@ -1,0 +1,49 @@
+"""What a command is on every host, local or remote: how it is bounded in time and in output, and how it is named."""
+
+import shlex
+from collections.abc import Sequence
+
+from settings.target import resolve_path
+from tasks.deadline import Deadline
+from tasks.host import OUTPUT_LIMIT, DeadlinePassed
+
+__all__ = ["DRAIN_S", "BoundedBytes", "brief", "timeboxed"]
+
+DRAIN_S = 1.0  # how long output is still read after the exit, when something left behind holds the pipe open
+
+_BRIEF_WORDS, _BRIEF_CHARS = 4, 60
+
+
+class BoundedBytes:
+    """The first OUTPUT_LIMIT bytes of a stream; the rest is taken and dropped, so that the writer never blocks."""
+
+    def __init__(self) -> None:
+        self._kept = bytearray()
+        self.cut = False
+
+    def take(self, data: bytes) -> None:
+        room = OUTPUT_LIMIT - len(self._kept)
+        self._kept += data[:room]
+        self.cut = self.cut or len(data) > room
+
+    def text(self) -> str:
+        """The bytes as text; what is no UTF-8 shows as U+FFFD."""
+        return self._kept.decode("utf-8", "replace")
+
+
+def brief(argv: Sequence[str]) -> str:
+    """The first words of a command, for messages."""
+    words = [w if len(w) <= _BRIEF_CHARS else w[:_BRIEF_CHARS] + "…" for w in argv[:_BRIEF_WORDS]]
+    return shlex.join(words) + (" …" if len(argv) > _BRIEF_WORDS else "")
+
+
+def timeboxed(argv: Sequence[str], *, home: str, deadline: Deadline, host: str) -> tuple[str, ...]:
+    """`argv` under coreutils' timeout, which ends it on the host by the deadline, whatever becomes of us.
+
+    KILL and not TERM: timeout(1) leaves when its own child has left, and a grandchild that ignores TERM would stay;
+    a KILL goes to the whole process group. A command that dies of a signal makes timeout(1) die of the same.
+    Raises: DeadlinePassed when no time is left (timeout(1) takes 0 for "no limit").
+    """
+    if deadline.passed:
+        raise DeadlinePassed(f"{host}: `{brief(argv)}` was not started: its deadline had passed")
+    return ("timeout", "-s", "KILL", f"{deadline.left_s + 0.001:.3f}", resolve_path(argv[0], home), *argv[1:])
