@@ -50,7 +50,7 @@ class Edge(Declared):
     def _exactly_one_move(self) -> "Edge":
         moves = [m for m in ("goto", "next", "remedy", "retry", "stop") if getattr(self, m) is not None]
         if len(moves) != 1:
-            raise ValueError(f"an edge has exactly one of goto, next, remedy, retry, stop; this one has {moves or 'none'}")
+            raise ValueError(f"an edge has exactly one of goto, next, remedy, retry, stop, not {moves or 'none'}")
         return self
 
 

@@ -33,9 +33,9 @@ class Declared(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def nearest(word: str, valid: Iterable[str]) -> str | None:
-    """The valid word most like `word`, or None when none is like it."""
-    hits = difflib.get_close_matches(word, sorted(valid), n=1, cutoff=0.5)
+def nearest(word: str, valid: Iterable[str], cutoff: float = 0.5) -> str | None:
+    """The valid word most like `word` (difflib ratio of at least `cutoff`), or None when none is like it."""
+    hits = difflib.get_close_matches(word, sorted(valid), n=1, cutoff=cutoff)
     return hits[0] if hits else None
 
 

@@ -144,6 +144,7 @@ class Attempt(_Value):
     argv: tuple[str, ...] = ()
     env: dict[str, str] = {}  # secret values as "<secret>"
     asked: dict[str, ArgValue] = {}
+    expected: str | None = None  # why the plan expected this rung to fail, where it did
     effective: dict[str, Any] = {}
     phases: dict[str, float] = {}  # seconds per engine phase
     stages: tuple[StageResult, ...] = ()
