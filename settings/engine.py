@@ -1,0 +1,151 @@
+"""What is known of an engine, as data: how it is launched, how releases spell each intent, what it picks by itself."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+
+from settings.ladder import ArgValue
+from settings.source import Declared, find, load
+from settings.words import Component, Phase
+
+__all__ = ["Auto", "Bench", "Engine", "Fact", "Illegal", "Intent", "Launch", "Spelling", "Waiting", "load_engine"]
+
+Choices = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
+
+
+class Launch(Declared):
+    """The command line without its rung: where the model, the address and the port go."""
+
+    argv: tuple[str, ...] = Field(description="command; {python} is the target's interpreter")
+    model: str = Field(description="flag that takes the model's path")
+    host: str = Field(description="flag that takes the address to listen on")
+    port: str = Field(description="flag that takes the port")
+    default_port: int = Field(ge=1, le=65_535)
+    refused: dict[str, str] = Field({}, description="arguments that no ladder may set, each with the reason")
+
+
+class Endpoints(Declared):
+    """Paths of the served API, the newest name first; the first that does not answer 404 is used."""
+
+    ready: str = Field(description="200 only when requests are answered")
+    server_info: tuple[str, ...] = Field(description="effective arguments")
+    model_info: tuple[str, ...] = ()
+    models: str = "/v1/models"
+    generate: str = "/generate"
+    flush_cache: str = "/flush_cache"
+
+
+class Bench(Declared):
+    module: str = Field(description="the engine's own load generator, run with `python -m`")
+
+
+class Waiting(Declared):
+    """How long silence is believed in. A quiet limit starts anew with each sign of progress (contracts §2)."""
+
+    quiet_s: dict[Phase, float] = Field(description="seconds without progress, per phase of the engine")
+    quiet_default_s: float = Field(gt=0, description="phases that `quiet_s` does not name")
+    ready_total_s: float = Field(gt=0, description="seconds from launch to ready, all phases together")
+    new_build_factor: float = Field(ge=1, description="limits are so much longer for a build not seen on this host")
+
+
+class Spelling(Declared):
+    """One way to say an intent: flags that all take the value (or are bare), or an environment variable."""
+
+    flags: Choices = Field((), description="flags, all of which this spelling needs")
+    env: str | None = Field(None, description="environment variable set to `value`, where the intent is true")
+    value: str = Field("1", description="value of the environment variable")
+    since: str | None = Field(None, description="first release that reads the variable")
+    until: str | None = Field(None, description="last release that reads the variable")
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> "Spelling":
+        if bool(self.flags) == bool(self.env):
+            raise ValueError("a spelling has either flags or env")
+        return self
+
+
+class Intent(Declared):
+    """What a ladder means, whatever this build calls it."""
+
+    component: Component | None = Field(None, description="part of the stack it changes; the guard asks (contracts §2)")
+    spelling: tuple[Spelling, ...] = Field(min_length=1, description="ways to say it, the preferred one first")
+    same: tuple[Choices, ...] = Field((), description="groups of values that mean the same")
+    values: Choices = Field((), description="every value that a known release accepts; empty = free")
+    fields: Choices = Field((), description="its names in /server_info, the newest first")
+    compare: bool = Field(True, description="false where the engine may rightly change the value that was asked")
+
+
+class Fact(Declared):
+    """Where and when something holds: releases (both ends included), compute capability, architecture, other values."""
+
+    since: str | None = None
+    until: str | None = None
+    sm: tuple[int, int] | None = Field(None, description="lowest and highest compute capability, e.g. [100, 109]")
+    architecture: Choices = Field((), description="one of these; empty = any sparse-attention architecture")
+    when: dict[str, Choices] = Field({}, description="intents that have one of these values")
+    when_not: dict[str, Choices] = Field({}, description="intents that have a value, and none of these")
+    source: str = Field(min_length=1, description="where this was read")
+
+
+class Auto(Fact):
+    """What the build picks for intents that nobody asked for; `forced`: also over what was asked."""
+
+    picks: dict[str, str] = Field(min_length=1)
+    forced: bool = False
+
+
+class Illegal(Fact):
+    """A combination that the engine refuses, or that is reported to fail.
+
+    `refused` (read in the engine's source) makes a rung doomed; a report about another version or model is only told.
+    """
+
+    means: str = Field(min_length=1, description="what happens, for a person")
+    refused: bool = True
+
+
+class Engine(Declared):
+    """One file of settings/engines/."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    name: str = Field(min_length=1)
+    package: str = Field(description="distribution whose version is the build's version")
+    modules: dict[str, str] = Field({}, description="import paths that the probe needs")
+    packages: tuple[str, ...] = Field((), description="distributions whose versions matter; the probe reads them")
+    launch: Launch
+    endpoints: Endpoints
+    bench: Bench
+    waiting: Waiting
+    intents: dict[str, Intent] = Field(alias="intent")
+    first_release: dict[str, str] = Field({}, description="architecture = first release that can serve it")
+    sparse: Choices = Field((), description="architectures with a sparse-attention indexer (where index_topk is set)")
+    autos: tuple[Auto, ...] = Field((), alias="auto")
+    illegals: tuple[Illegal, ...] = Field((), alias="illegal")
+    milestone: tuple[dict[str, Any], ...] = ()
+
+    @model_validator(mode="after")
+    def _facts_speak_of_intents(self) -> "Engine":
+        for fact in (*self.autos, *self.illegals):
+            named = {*fact.when, *fact.when_not, *(fact.picks if isinstance(fact, Auto) else ())}
+            if unknown := sorted(named - set(self.intents)):
+                raise ValueError(f"a fact of {fact.source} speaks of '{unknown[0]}', which is no intent")
+        return self
+
+    def component_of(self, key: str) -> Component | None:
+        """The part of the stack that an argument changes, where that is declared."""
+        intent = self.intents.get(key)
+        return intent.component if intent else None
+
+    def alike(self, key: str, value: ArgValue) -> frozenset[str]:
+        """All spellings of a value that mean the same, itself included."""
+        text = str(value)
+        groups = self.intents[key].same if key in self.intents else ()
+        return frozenset({text, *(v for group in groups if text in group for v in group)})
+
+
+def load_engine(name: str) -> Engine:
+    """The engine called `name` in settings/engines/, or at that path. Raises: BadInput."""
+    path: Path = find("engines", name)
+    return load(Engine, path)

@@ -1,0 +1,75 @@
+"""What a build will make of a set of arguments: what it picks by itself, and what it is known to refuse."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from settings.engine import Engine, Fact
+from settings.ladder import ArgValue
+from tasks.pure.capabilities import Capabilities, release
+
+__all__ = ["Outlook", "cannot_serve", "expect"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    effective: dict[str, str]  # by intent
+    doomed: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def expect(asked: Mapping[str, ArgValue], engine: Engine, capabilities: Capabilities) -> Outlook:
+    """The outlook for `asked` on this build, GPU and model, from the facts of the engine file.
+
+    A fact applies only where all that it needs is known: an unknown release or GPU expects nothing.
+    """
+    values = {k: str(v) for k, v in asked.items() if k in engine.intents and not isinstance(v, bool) and v != "auto"}
+    touched: set[str] = set()
+    forced: list[str] = []
+    for auto in engine.autos:
+        if not _holds(auto, values, engine, capabilities):
+            continue
+        for intent, pick in auto.picks.items():
+            touched.add(intent)
+            if intent not in values:
+                values[intent] = pick
+            elif auto.forced and pick not in engine.alike(intent, values[intent]):
+                forced.append(f"this build overwrites {intent} = {values[intent]} with {pick} ({auto.source})")
+                values[intent] = pick
+    doomed = [reason] if (reason := cannot_serve(engine, capabilities)) else []
+    doomed += forced
+    notes: list[str] = []
+    for illegal in engine.illegals:
+        if _holds(illegal, values, engine, capabilities):
+            (doomed if illegal.refused else notes).append(f"{illegal.means} ({illegal.source})")
+    return Outlook(
+        {k: v for k, v in values.items() if k in touched}, doomed[0] if doomed else None, (*doomed[1:], *notes)
+    )
+
+
+def cannot_serve(engine: Engine, capabilities: Capabilities) -> str | None:
+    """Why this build cannot serve the model whatever the arguments, or None."""
+    architecture, version = capabilities.model.architecture, capabilities.build.version
+    first = engine.first_release.get(architecture or "")
+    if first and version and release(version) < release(first):
+        return f"{engine.name} {version} does not know {architecture}: the first release that does is {first}"
+    return None
+
+
+def _holds(fact: Fact, values: Mapping[str, str], engine: Engine, capabilities: Capabilities) -> bool:
+    version, sm, model = capabilities.build.version, capabilities.sm, capabilities.model
+    if fact.since or fact.until:
+        if version is None:
+            return False
+        here = release(version)
+        if (fact.since and here < release(fact.since)) or (fact.until and here > release(fact.until)):
+            return False
+    if fact.sm and (sm is None or not fact.sm[0] <= sm <= fact.sm[1]):
+        return False
+    if model.architecture not in (fact.architecture or engine.sparse):
+        return False
+    return all(
+        intent in values and engine.alike(intent, values[intent]) & set(wanted) for intent, wanted in fact.when.items()
+    ) and all(
+        intent in values and not engine.alike(intent, values[intent]) & set(barred)
+        for intent, barred in fact.when_not.items()
+    )

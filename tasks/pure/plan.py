@@ -1,0 +1,209 @@
+"""From what a rung means to the exact command that this build understands, or the reason why it cannot say it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from settings.engine import Engine, Spelling
+from settings.ladder import ArgValue
+from settings.source import BadInput, nearest
+from tasks.pure.capabilities import Capabilities, Flag, Parser, release
+from tasks.pure.expect import expect
+
+__all__ = ["LaunchPlan", "Override", "Unspellable", "Wanted", "build_plan", "effective", "overridden"]
+
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a rung asks for: base <- rung <- remedies, as the walker merged them."""
+
+    rung: str
+    args: Mapping[str, ArgValue]
+    env: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """A command that this build's parser accepts, and what is expected of it."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    port: int
+    asked: dict[str, ArgValue]
+    expects: dict[str, str]  # by intent, what will be in effect, auto-selection included
+    doomed: str | None = None  # why the engine is expected to refuse it
+    notes: tuple[str, ...] = ()  # reports about other versions or models
+
+
+@dataclass(frozen=True, slots=True)
+class Unspellable:
+    """This build has no words for it: the rung is skipped."""
+
+    why: str
+    key: str
+    nearest: str | None = None
+    value: bool = False  # the flag is there, but not with this value
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """The server runs with another value than was asked."""
+
+    intent: str
+    asked: str
+    effective: str
+
+
+def build_plan(
+    wanted: Wanted, engine: Engine, capabilities: Capabilities, *, python: str, model: str
+) -> LaunchPlan | Unspellable:
+    """The launch of a rung on this build. Flags are matched exactly; a value must be among the flag's choices.
+
+    Raises: BadInput for an argument that no ladder may set, e.g. api-key.
+    """
+    argv: list[str] = []
+    env = dict(wanted.env)
+    port = engine.launch.default_port
+    for key, value in wanted.args.items():
+        if reason := engine.launch.refused.get(key):
+            raise BadInput(f"rung {wanted.rung}", f"args.{key}", f"may not be set in a ladder: {reason}")
+        if key == "port":
+            port = _port(wanted.rung, value)
+            continue
+        said = _say(key, value, engine, capabilities)
+        if isinstance(said, Unspellable):
+            return said
+        argv += said.argv
+        env |= said.env
+    launch = engine.launch
+    head = [part.replace("{python}", python) for part in launch.argv]
+    own = [launch.model, model, launch.host, HOST, launch.port, str(port)]
+    outlook = expect(wanted.args, engine, capabilities)
+    return LaunchPlan(
+        (*head, *own, *argv), env, port, dict(wanted.args), outlook.effective, outlook.doomed, outlook.notes
+    )
+
+
+def overridden(asked: Mapping[str, ArgValue], server_info: Mapping[str, Any], engine: Engine) -> tuple[Override, ...]:
+    """Intents that run with another value than was asked. What the server does not report is not judged."""
+    runs = effective(server_info, engine)
+    return tuple(
+        Override(key, str(value), str(runs[key]))
+        for key, value in asked.items()
+        if key in runs and engine.intents[key].compare and not _is_auto(value)
+        and not _same(key, value, runs[key], engine)
+    )
+
+
+def effective(server_info: Mapping[str, Any], engine: Engine) -> dict[str, Any]:
+    """What runs, by intent, those included that the build picked by itself; unset ones are left out."""
+    found: dict[str, Any] = {}
+    for key, intent in engine.intents.items():
+        values = (server_info.get(name) for name in intent.fields)
+        value = next((v for v in values if v is not None), None)
+        if value is not None:
+            found[key] = value
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    argv: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def _say(key: str, value: ArgValue, engine: Engine, capabilities: Capabilities) -> _Said | Unspellable:
+    if value is False:
+        return _Said()
+    intent = engine.intents.get(key)
+    if intent is None:
+        return _say_flags((f"--{key}",), key, (value,), capabilities.parser, _known_as(f"--{key}", engine))
+    values = (value, *sorted(engine.alike(key, value) - {str(value)}))
+    refusals: list[Unspellable] = []
+    for spelling in intent.spelling:
+        if spelling.env:
+            if _reads(spelling, capabilities):
+                return _Said(env={spelling.env: spelling.value})
+            refusals.append(Unspellable(f"this build does not read {spelling.env}", key))
+            continue
+        said = _say_flags(spelling.flags, key, values, capabilities.parser)
+        if isinstance(said, _Said):
+            return said
+        refusals.append(said)
+    # A flag that is there but lacks the value tells more than a spelling of other releases.
+    return next((r for r in refusals if r.value), refusals[0])
+
+
+def _say_flags(
+    names: tuple[str, ...], key: str, values: tuple[ArgValue, ...], parser: Parser | None, hint: str = ""
+) -> _Said | Unspellable:
+    if parser is None:
+        return _Said(tuple(word for name in names for word in _words(name, values[0], None)))
+    argv: list[str] = []
+    for name in names:
+        flag = parser.find(name)
+        if flag is None:
+            return Unspellable(f"this build has no flag {name}{hint}", key, parser.nearest(name))
+        value = next((v for v in values if not flag.choices or str(v) in flag.choices), None)
+        if flag.takes_value and (value is None or value is True):
+            return _no_such_value(name, flag, key, values[0])
+        if not flag.takes_value and value is not True:
+            return Unspellable(f"{name} of this build takes no value ('{values[0]}' was given)", key)
+        argv += _words(name, value if value is not None else True, flag)
+    return _Said(tuple(argv))
+
+
+def _no_such_value(name: str, flag: Flag, key: str, value: ArgValue) -> Unspellable:
+    if value is True:
+        return Unspellable(f"{name} of this build needs a value", key)
+    return Unspellable(f"this build has no `{value}` for {name}", key, nearest(str(value), flag.choices), value=True)
+
+
+def _words(name: str, value: ArgValue, flag: Flag | None) -> Iterable[str]:
+    if value is True:
+        return (name,)
+    many = flag is not None and (flag.nargs in ("+", "*") or isinstance(flag.nargs, int))
+    return (name, *str(value).split()) if many else (name, str(value))
+
+
+def _reads(spelling: Spelling, capabilities: Capabilities) -> bool:
+    """Whether the build reads the variable: an unknown one is ignored without a word, so this must be right."""
+    if capabilities.environment is not None:
+        return spelling.env in capabilities.environment
+    version = capabilities.build.version
+    if version is None:
+        return True
+    here = release(version)
+    return not (
+        (spelling.since and here < release(spelling.since)) or (spelling.until and here > release(spelling.until))
+    )
+
+
+def _known_as(flag: str, engine: Engine) -> str:
+    for name, intent in engine.intents.items():
+        if any(flag in spelling.flags for spelling in intent.spelling):
+            return f" (the intent `{name}` finds the spelling of each build)"
+    return ""
+
+
+def _port(rung: str, value: ArgValue) -> int:
+    text = str(value)
+    if value is True or not text.isdecimal() or not 1 <= int(text) <= 65_535:
+        raise BadInput(f"rung {rung}", "args.port", f"'{value}' is no port (1 to 65535)")
+    return int(text)
+
+
+def _is_auto(value: ArgValue) -> bool:
+    return value is False or value == "auto"
+
+
+def _same(key: str, asked: ArgValue, runs: Any, engine: Engine) -> bool:
+    if str(runs).lower() in {v.lower() for v in engine.alike(key, asked)}:
+        return True
+    try:
+        return Decimal(str(asked)) == Decimal(str(runs))
+    except InvalidOperation:
+        return False

@@ -1,0 +1,117 @@
+"""What stands in the way of a launch, found in a second instead of after ten minutes of loading weights."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from settings.engine import Engine
+from settings.target import Target
+from settings.words import Component
+
+__all__ = ["GpuProcess", "HostNow", "Obstacle", "check"]
+
+BASELINE_MIB = 1024  # an idle GPU with ECC and a display holds some hundred MiB; a CUDA context alone about 500
+SHM_MIB_PER_GPU = 256  # NCCL and the tokenizer's queues; containers default to 64 MiB in all
+DISK_MIB = 2048  # /tmp and the state folder: log, IPC files, JIT caches
+FILES = 4096  # one process per GPU, each with its shards mapped
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    pid: int
+    name: str
+    used_mib: int | None
+    gpu: str = ""  # uuid
+    ours: bool = False  # carries the mark of one of our attempts
+
+
+@dataclass(frozen=True, slots=True)
+class HostNow:
+    """The quick facts before a launch. None = could not be told, and is then no obstacle."""
+
+    port_free: bool | None = None
+    processes: tuple[GpuProcess, ...] = ()
+    gpu_used_mib: Mapping[int, int] = field(default_factory=dict)  # by index
+    disk_free_mib: Mapping[str, int] = field(default_factory=dict)  # by folder
+    shm_free_mib: int | None = None
+    open_files: int | None = None  # soft limit; None = unlimited or unknown
+    missing_shards: tuple[str, ...] = ()
+    model_found: bool | None = None  # None where the model is a hub id
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """A reason not to launch, with its cure. `kind` is one of the catalogue's."""
+
+    kind: str
+    component: Component
+    means: str
+    try_: str
+
+
+def check(facts: HostNow, target: Target, engine: Engine, port: int) -> tuple[Obstacle, ...]:
+    """Everything that would make a launch of `engine` fail on this host, the surest first; empty = go."""
+    return (*_port(facts, engine, port), *_model(facts, target), *_gpus(facts, target), *_limits(facts, target))
+
+
+def _port(facts: HostNow, engine: Engine, port: int) -> Iterator[Obstacle]:
+    if facts.port_free is False:
+        yield Obstacle(
+            "port", Component.HOST,
+            f"something listens on port {port} already; {engine.name} would notice only after loading the weights",
+            "stop it, or set `port` in the ladder's base.args",
+        )
+
+
+def _model(facts: HostNow, target: Target) -> Iterator[Obstacle]:
+    if facts.model_found is False:
+        yield Obstacle(
+            "model_files", Component.LOADER, f"there is no model at {target.model}",
+            "correct `model` in the target, or copy the model there",
+        )
+    if facts.missing_shards:
+        n = len(facts.missing_shards)
+        yield Obstacle(
+            "model_files", Component.LOADER,
+            f"{n} weight file{'s' * (n > 1)} named in the index {'are' if n > 1 else 'is'} missing, "
+            f"the first is {facts.missing_shards[0]}",
+            "complete the download of the model",
+        )
+
+
+def _gpus(facts: HostNow, target: Target) -> Iterator[Obstacle]:
+    if not target.gpus:
+        return
+    for process in facts.processes:
+        held = f"{process.used_mib} MiB" if process.used_mib is not None else "memory"
+        whose = "a server of an earlier run" if process.ours else "a process that is not ours"
+        yield Obstacle(
+            "gpu_busy", Component.HOST, f"{whose} holds {held} of GPU memory: pid {process.pid}, {process.name}",
+            "run `bringup stop` for it" if process.ours else "ask its owner, then run again; we end no foreign process",
+        )
+    if facts.processes:
+        return  # the memory is theirs
+    for index, used in facts.gpu_used_mib.items():
+        if index < target.gpus and used > BASELINE_MIB:
+            yield Obstacle(
+                "gpu_busy", Component.HOST, f"GPU {index} holds {used} MiB though no process is shown",
+                "wait, look for a process in another container or VM, or reset the GPU",
+            )
+
+
+def _limits(facts: HostNow, target: Target) -> Iterator[Obstacle]:
+    for folder, free in facts.disk_free_mib.items():
+        if free < DISK_MIB:
+            yield Obstacle(
+                "disk", Component.HOST, f"{free} MiB are free in {folder}, {DISK_MIB} are needed", f"make room in {folder}"
+            )
+    need = SHM_MIB_PER_GPU * target.gpus
+    if facts.shm_free_mib is not None and facts.shm_free_mib < need:
+        yield Obstacle(
+            "disk", Component.HOST, f"{facts.shm_free_mib} MiB are free in /dev/shm, {need} are needed",
+            "enlarge it: `mount -o remount,size=…`, or `--shm-size` of the container",
+        )
+    if facts.open_files is not None and facts.open_files < FILES:
+        yield Obstacle(
+            "disk", Component.HOST, f"a process may open {facts.open_files} files, {FILES} are needed",
+            f"raise the limit: `ulimit -n {FILES * 16}`, or limits.conf",
+        )
