@@ -1,0 +1,168 @@
+"""Whether a text can be an answer at all: unasked repetition, broken bytes, mixed scripts, word salad.
+
+No model of any language: a few counts whose healthy range is known, each set so that a sound answer passes. A doubtful
+text is called sound here; the log-probabilities (tasks/pure/judge.py) and the expected words of a suite say the rest.
+"""
+
+import re
+from dataclasses import dataclass
+
+from tasks.pure.scripts import mixed_scripts
+
+__all__ = ["Repetition", "repetition", "why_no_language"]
+
+_WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]+")
+_SYMBOLS = {
+    "0": "zero", "1": "one", "+": "plus", "-": "dash hyphen minus line", "*": "star asterisk", "=": "equal line",
+    "!": "exclamation", "#": "hash pound", ".": "dot period", "_": "underscore line", "?": "question", "|": "pipe bar",
+}
+_AGAIN = re.compile(
+    r"repeat|\btimes\b|copies|\becho\b|over and over|again and again|a row of|a line of|a string of|chant|lyrics|chorus|refrain"
+    r"|répèt|\bfois\b|wiederhol|\bmal\b|repite|repetir|\bveces\b|ripeti|volte|повтори|\bраз\b|重复|重複|[0-9一二三四五六七八九十百]+[遍次]|繰り返|回",
+    re.I,
+)
+_MOJIBAKE = re.compile(r"[ÃÂ][\u0080-\u00bf€‚ƒ„…†‡ˆ‰Š‹Œ‘’“”•–—˜™š›œ]|â€|ðŸ|[ÐÑ][\u0080-\u00bf]|[äåæçèé][\u0080-\u00bf]{2}")
+_PIECES = re.compile(r"[ĠĊ]\w|<0x[0-9A-Fa-f]{2}>|▁\w")  # a tokenizer's own spelling, never joined into text
+_CONTROL = re.compile(r"[\x01-\x08\x0b\x0e-\x1a\x1c-\x1f\x7f-\x9f\ue000-\uf8ff\U000f0000-\U0010fffd]")
+_CODE = re.compile(r"```|^\s*(def|class|import|from|for|if|return|print|#include|function|const|let|var|SELECT)\b|[{};]\s*$|^\s*[\[{<]", re.M)
+_MATH = re.compile(r"\\[a-zA-Z]+|[=≈≤≥∑∫√^]|\$")
+_DETERMINERS = frozenset("the a an".split())
+_LINKS = frozenset("of the a an and or to in with for from by at as into than".split())  # none of these ends a clause
+_PLAIN = re.compile(r"[(\[\"'“‘*_#>-]*([^\W\d_]+(?:['’.-][^\W\d_]+)*|[\d.,:%$€£/-]+(?:st|nd|rd|th|s)?)[)\]\"'”’*_.,;:!?…-]*$")
+_COMMON = frozenset(
+    "the a an of to in is are was were be been and or but that this it its he she they we you i as at by for from on with not no "
+    "le la les un une des de du et est en que qui dans pour sur pas au il elle "
+    "der die das und ist ein eine nicht zu den dem mit von auf für im ich sie es wird "
+    "el los las y es una que en por con para del se no su al lo "
+    "il di che è per non si con una gli della sono o da os um uma não com do em "
+    "het een van en niet dat op zijn te voor met som och att det en på är av för".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """The longest run of one unit of at most two words (or one character) in a text."""
+
+    unit: str
+    count: int
+    share: float  # of the text's visible characters
+    at_end: bool
+    wanted: bool  # the request asked for it
+
+
+def why_no_language(text: str, prompt: str) -> str | None:
+    """Why `text` is no language that fits `prompt`; None when nothing speaks against it."""
+    return _broken_bytes(text, prompt) or _repeated(text, prompt) or mixed_scripts(text, prompt) or _salad(text, prompt)
+
+
+def repetition(text: str, prompt: str) -> Repetition:
+    """The run that takes up most of the text."""
+    runs = [_run_of_characters(text), *(_run_of_words(text, size) for size in (1, 2))]
+    unit, count, length, end = max(runs, key=lambda r: r[2])
+    share = length / max(1, len("".join(text.split())))
+    return Repetition(unit, count, share, end >= len(text.rstrip()), _was_asked(unit, count, prompt))
+
+
+def _run_of_characters(text: str) -> tuple[str, int, int, int]:
+    """(unit, count, characters, end) of the longest run of one character."""
+    found = max(re.finditer(r"(\S)\1{3,}", text), key=lambda m: len(m.group()), default=None)
+    return (found.group(1), len(found.group()), len(found.group()), found.end()) if found else ("", 0, 0, 0)
+
+
+def _run_of_words(text: str, size: int) -> tuple[str, int, int, int]:
+    """The same for `size` words (or signs) in a row."""
+    words = [(m.group(), m.start(), m.end()) for m in _WORD.finditer(text)]
+    shown = [w.casefold() for w, _, _ in words]
+    best, start = (0, 0), 0
+    for i in range(size, len(shown) + 1):
+        if i == len(shown) or shown[i] != shown[i - size]:
+            if i - start >= 2 * size and i - start > best[1] - best[0]:
+                best = (start, i)
+            start = i - size + 1
+    first, last = best
+    if last == first:
+        return "", 0, 0, 0
+    unit = " ".join(w for w, _, _ in words[first : first + size])
+    return unit, (last - first) // size, sum(len(w) for w, _, _ in words[first:last]), words[last - 1][2]
+
+
+def _was_asked(unit: str, count: int, prompt: str) -> bool:
+    """The request names the unit (or what the sign is called), and wants it again or that many times."""
+    said = prompt.casefold()
+    words = set(re.findall(r"\w+", said))
+    wanted_words = {w for w in re.findall(r"\w+", unit.casefold())}
+    names = _SYMBOLS.get(unit[:1], "").split() if unit else []
+    stems = ("".join(words) if any(ord(c) > 0x2E80 for c in unit) else "")
+    named = bool(wanted_words) and all(w in words or w in stems for w in wanted_words)
+    named = named or any(n in said for n in names) or (bool(unit) and not wanted_words and unit in prompt)
+    if not named:
+        return False
+    numbers = [int(n) for n in re.findall(r"\d{1,6}", said)]
+    return bool(_AGAIN.search(prompt)) or any(count * 0.5 <= n for n in numbers if n >= 3)
+
+
+def _repeated(text: str, prompt: str) -> str | None:
+    run = repetition(text, prompt)
+    if run.wanted or run.count < 4:
+        return None
+    signs = not re.search(r"\w", run.unit)
+    if _CODE.search(text) and (signs or run.unit.isdigit()) and run.share < 0.8:
+        return None  # a ruler, a table or an array
+    if (
+        (run.share >= 0.8 and (run.count >= 8 or not signs))
+        or (run.share >= 0.4 and run.count >= 8 and not signs)
+        or (run.at_end and run.count >= 12 and not (signs and run.share < 0.4))
+        or (run.count >= 30 and not signs)
+    ):
+        return f"'{run.unit[:20]}' {run.count} times in a row, unasked"
+    return None
+
+
+def _broken_bytes(text: str, prompt: str) -> str | None:
+    inner = text.rstrip("\ufffd")  # at the very end a character may be cut by the length asked for
+    lost = inner.count("\ufffd") + max(0, len(text) - len(inner) - 3)
+    if "\ufffd" not in prompt and lost and (lost >= 2 or len(text) < 100):
+        return f"{lost} replacement characters (broken UTF-8)"
+    for pattern, name in ((_MOJIBAKE, "wrongly decoded characters"), (_PIECES, "raw token pieces"), (_CONTROL, "control characters")):
+        found = pattern.findall(text)
+        if len(found) >= 2 and not pattern.search(prompt):
+            return f"{len(found)} {name}"
+    return None
+
+
+def _salad(text: str, prompt: str) -> str | None:
+    """Words that no grammar joins. Three counts, for Latin script only, none applied to code, mathematics or lists."""
+    if _CODE.search(text) or _MATH.search(text) or _CODE.search(prompt):
+        return None
+    words = [w.casefold() for w in _WORD.findall(text)]
+    if len(words) < 8:
+        return None
+    clashes = sum(_clash(a, b) for a, b in zip(words, words[1:], strict=False))
+    if clashes >= 3 and clashes / len(words) >= 0.12:
+        return f"word salad: {clashes} of {len(words) - 1} neighbours cannot stand together"
+    latin = [w for w in words if re.fullmatch(r"[a-zà-öø-ÿ'’]+", w)]
+    mute = [w for w in latin if len(w) >= 3 and not re.search(r"[aeiouyà-öø-ÿ]", w)]
+    if len(latin) >= 6 and len(mute) / len(latin) >= 0.4:
+        return f"word salad: {len(mute)} of {len(latin)} words have no vowel"
+    pieces = text.split()
+    odd = [p for p in pieces if not _PLAIN.match(p) and re.search(r"[a-zA-Z]", p)]
+    if len(pieces) >= 8 and len(odd) / len(pieces) >= 0.4:
+        return f"word salad: {len(odd)} of {len(pieces)} pieces are no words"
+    breaks = len(re.findall(r"[.,;:!?\n•|/]", text)) + 1
+    common = sum(w in _COMMON for w in latin)
+    if len(latin) >= 12 and len(latin) / breaks >= 10 and common / len(latin) < 0.08 and len(latin) / len(words) > 0.8:
+        return f"word salad: {common} of {len(latin)} words join the others"
+    return None
+
+
+def _clash(a: str, b: str) -> bool:
+    """Two neighbours that English does not put side by side: "the of", "of ,", ", )", "of of"."""
+    if a in _DETERMINERS and (b in _LINKS or not re.match(r"[\w(\"'“‘*_`$#-]", b)):
+        return True
+    if a in _LINKS and re.fullmatch(r"[.,;:)!?]+", b):
+        return True
+    if a in {"of", "and", "or", "into", "than"} and b in {"of", "and", "or", "than"}:
+        return True
+    if re.fullmatch(r"[,;:(]", a) and re.fullmatch(r"[.,;:)!?-]", b):
+        return True
+    return a == b and a in _LINKS
