@@ -1,0 +1,45 @@
+"""The short words that a person reads in the Prefect UI in place of a kind (contracts §8)."""
+
+from settings.words import AttemptOutcome, RunOutcome
+from tasks.pure.record import Diagnosis
+
+__all__ = ["RUN_STATES", "state_name"]
+
+_BY_KIND = {
+    "nan": "NaN",
+    "garbage": "Garbage",
+    "empty": "Garbage",
+    "truncated": "Garbage",
+    "unsupported": "Unsupported",
+    "no_kernel_image": "Unsupported",
+    "bad_flag": "Bad flag",
+    "hang": "Hang",
+    "not_ready": "Not ready",
+    "overridden": "Overridden",
+    "bench_invalid": "Bench invalid",
+    "bench_client": "Bench invalid",
+}
+
+RUN_STATES = {
+    RunOutcome.SERVING: "Serving",
+    RunOutcome.SERVING_UNMEASURED: "Serving",
+    RunOutcome.SERVING_BELOW_SLO: "Serving",
+    RunOutcome.EXHAUSTED: "Exhausted",
+    RunOutcome.STOPPED: "Stopped",
+    RunOutcome.BUDGET: "Budget",
+    RunOutcome.HOST_BUSY: "Host busy",
+    RunOutcome.HOST_LOST: "Host lost",
+}
+
+
+def state_name(outcome: AttemptOutcome, diagnosis: Diagnosis | None) -> str:
+    """The name of a step's or an attempt's Prefect state, e.g. "NaN", "OOM", "Passed"."""
+    if outcome is AttemptOutcome.SKIPPED:
+        return "Skipped"
+    if outcome is AttemptOutcome.ABORTED:
+        return "Aborted"
+    if diagnosis is None or outcome is AttemptOutcome.PASSED:
+        return "Passed"
+    if diagnosis.kind.startswith("oom_") or diagnosis.kind == "host_oom":
+        return "OOM"
+    return _BY_KIND.get(diagnosis.kind, "Crash")

@@ -1,0 +1,168 @@
+"""The run as a page of Markdown, from the record alone. Text from logs and replies is shown, never interpreted."""
+
+import shlex
+from collections.abc import Iterable
+
+from settings.ladder import ArgValue
+from settings.words import AttemptOutcome, RunOutcome
+from tasks.pure.names import RUN_STATES, state_name
+from tasks.pure.record import Attempt, RunRecord
+
+__all__ = ["BRANCH_COLUMNS", "actual_backend", "branch_rows", "headline", "report"]
+
+BRANCH_COLUMNS = ("attempt", "rung", "actual backend", "asked", "outcome", "reason", "move", "seconds")
+
+
+def headline(record: RunRecord) -> str:
+    """One sentence, e.g. "Serving on bf16-kv after NaN on auto, flashmla-sparse, trtllm; 41 min"."""
+    state = RUN_STATES.get(record.outcome, str(record.outcome).capitalize())
+    failed: dict[str, list[str]] = {}
+    for a in record.attempts:
+        if a.outcome is AttemptOutcome.FAILED:
+            failed.setdefault(state_name(a.outcome, a.diagnosis), []).append(a.rung)
+    text = state
+    winner = next((a for a in record.attempts if a.n == record.winner), None)
+    if winner:
+        text += f" on {winner.rung}" + (f" ({b})" if (b := actual_backend(winner)) else "")
+    if failed:
+        text += " after " + ", ".join(f"{name} on {', '.join(dict.fromkeys(rungs))}" for name, rungs in failed.items())
+    if record.outcome in (RunOutcome.SERVING_UNMEASURED, RunOutcome.SERVING_BELOW_SLO):
+        unmeasured = record.outcome is RunOutcome.SERVING_UNMEASURED
+        text += ", load test without a valid figure" if unmeasured else ", below SLO"
+    if record.ended_at:
+        text += f"; {_span((record.ended_at - record.started_at).total_seconds())}"
+    return text
+
+
+def actual_backend(attempt: Attempt) -> str:
+    """What really ran, as the server said, e.g. "flashmla_kv"; prefill/decode where the two differ."""
+    prefill, decode = (attempt.effective.get(f"sparse-{side}") for side in ("prefill", "decode"))
+    if prefill and decode and prefill != decode:
+        return f"{prefill}/{decode}"
+    return str(decode or prefill or attempt.effective.get("attention") or "")
+
+
+def branch_rows(record: RunRecord) -> list[dict[str, str]]:
+    """The table "branch taken", a row an attempt, keyed by BRANCH_COLUMNS."""
+    rows: list[dict[str, str]] = []
+    before: dict[str, ArgValue] = {}
+    for a in record.attempts:
+        differs = {k: v for k, v in a.asked.items() if before.get(k) != v} | {
+            k: "(gone)" for k in before if k not in a.asked
+        }
+        move = f"{a.move.move} {a.move.to or ''}".strip() if a.move else ""
+        d = a.diagnosis
+        reason = f"{d.kind}/{d.component} in {a.failed_stage or d.phase}" if d else ""
+        cells = (
+            str(a.n), a.rung, actual_backend(a), ", ".join(f"{k}={v}" for k, v in differs.items()),
+            state_name(a.outcome, a.diagnosis), reason, move, f"{_wall_s(a):.1f}",
+        )  # fmt: skip
+        rows.append(dict(zip(BRANCH_COLUMNS, cells, strict=True)))
+        before = dict(a.asked) or before
+    return rows
+
+
+def report(record: RunRecord) -> str:
+    """The whole page."""
+    lines = [f"# {_inline(headline(record))}", ""]
+    lines += [
+        f"Run `{record.run_id}` on `{record.target}`, ladder `{record.ladder.name}` (`{record.ladder.sha256[:12]}`), "
+        f"{record.build.engine} {record.build.version or 'of unknown version'}.",
+    ]
+    if record.halt:
+        lines += ["", f"Ended by {record.halt.by}: {_inline(record.halt.reason)}"]
+    lines += ["", "## Branch taken", "", *_table(branch_rows(record), BRANCH_COLUMNS)]
+    for attempt in record.attempts:
+        lines += ["", *_attempt(attempt)]
+    lines += ["", "## Host", ""]
+    lines += [f"- {key}: {_inline(value)}" for key, value in _host(record)]
+    return "\n".join(lines) + "\n"
+
+
+def _attempt(a: Attempt) -> Iterable[str]:
+    yield f"## {a.n}. {a.rung}: {state_name(a.outcome, a.diagnosis)}"
+    yield ""
+    if a.expected:
+        yield f"Expected to fail: {_inline(a.expected)}"
+        yield ""
+    d = a.diagnosis
+    if d:
+        yield f"**{d.kind}** ({d.component}, {d.phase}): {_inline(d.means)}"
+        yield ""
+        if d.evidence.text:
+            where = f"line {d.evidence.line}" + (f", {d.evidence.rank}" if d.evidence.rank else "")
+            yield from (f"{where if d.evidence.line else 'evidence'}:", "", *_block(d.evidence.text), "")
+        if d.try_:
+            yield from (f"To try: {_inline(d.try_)}", "")
+        if d.also_seen:
+            yield from ("Also seen: " + "; ".join(map(_inline, d.also_seen)), "")
+    if a.move:
+        yield from (f"Then: {a.move.move} {a.move.to or ''} by `{a.move.edge}` ({_inline(a.move.why)})", "")
+    if a.argv:
+        yield from (*_block(shlex.join(a.argv)), "")
+    if a.stages:
+        stages = [
+            {"stage": s.stage, "outcome": s.outcome, "seconds": f"{s.wall_s:.1f}", "reason": s.reason} for s in a.stages
+        ]
+        yield from _table(stages, ("stage", "outcome", "seconds", "reason"))
+    if a.decode:
+        yield ""
+        probes = [{"probe": v.id, "verdict": v.verdict, "why": v.why} for v in a.decode]
+        yield from _table(probes, ("probe", "verdict", "why"))
+    for point in a.bench:
+        yield ""
+        yield f"Load test `{point.profile}`: " + (
+            f"{point.completed} of {point.asked} requests, {_number(point.output_tokens_per_s)} output tok/s, TTFT p99 "
+            f"{_number(point.ttft_p99_ms)} ms, TPOT p99 {_number(point.tpot_p99_ms)} ms"
+            if point.valid
+            else f"not valid: {_inline(point.why)}"
+        )
+
+
+def _host(record: RunRecord) -> Iterable[tuple[str, str]]:
+    h = record.host
+    yield "host", h.hostname or h.name
+    for key in ("os", "kernel", "python", "driver"):
+        if getattr(h, key):
+            yield key, getattr(h, key)
+    if h.gpus:
+        yield "GPUs", f"{len(h.gpus)} x {h.gpus[0].get('name')} (compute capability {h.gpus[0].get('compute_cap')})"
+    for package, version in h.versions.items():
+        if version:
+            yield package, version
+    for problem in h.problems:
+        yield "not known", problem
+
+
+def _table(rows: list[dict[str, str]], columns: tuple[str, ...]) -> Iterable[str]:
+    yield "| " + " | ".join(columns) + " |"
+    yield "|" + "---|" * len(columns)
+    for row in rows:
+        yield "| " + " | ".join(_inline(str(row[c])) for c in columns) + " |"
+
+
+def _inline(text: str) -> str:
+    """Text of others in a line of Markdown: one line, no markup, no HTML."""
+    return " ".join(text.translate(_HARMLESS).split())
+
+
+_HARMLESS = str.maketrans(
+    {"&": "&amp;", "<": "&lt;", ">": "&gt;", "`": "'", **{mark: "\\" + mark for mark in "\\|*_[]"}}
+)
+
+
+def _block(text: str) -> Iterable[str]:
+    """Text of others as indented code: no fence that it could close."""
+    return [f"    {line}" for line in text.splitlines() or [""]]
+
+
+def _wall_s(a: Attempt) -> float:
+    return sum(s.wall_s for s in a.stages)
+
+
+def _number(value: float | None) -> str:
+    return "?" if value is None else f"{value:,.1f}"
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

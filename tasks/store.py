@@ -1,0 +1,99 @@
+"""The folder of one run: record, report, logs and raw bench lines; each file is either the old or the new one."""
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from settings.source import BadInput
+from tasks.pure.record import RawFile, RunRecord
+from tasks.pure.redact import Redactor
+from tasks.pure.report import report
+
+__all__ = ["RunFolder", "newest_run", "read_record", "runs_root"]
+
+
+class RunFolder:
+    """`<root>/<run_id>/`. Secrets known to the redactor never reach a file in it."""
+
+    def __init__(self, root: Path, run_id: str, redactor: Redactor) -> None:
+        self.path, self.redactor = root / run_id, redactor
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def record_path(self) -> Path:
+        return self.path / "record.json"
+
+    @property
+    def report_path(self) -> Path:
+        return self.path / "report.md"
+
+    @property
+    def events_path(self) -> Path:
+        return self.path / "events.jsonl"
+
+    def log_path(self, n: int, rung: str) -> Path:
+        """Where the server's log of attempt `n` is kept."""
+        return self.path / "logs" / f"{n:02d}-{rung}.log"
+
+    def append_log(self, path: Path, content: bytes) -> None:
+        """Add what was read. Bytes go in as they came, but for secrets."""
+        path.parent.mkdir(exist_ok=True)
+        with path.open("ab") as f:
+            f.write(self.redactor.bytes(content))
+
+    def write_record(self, record: RunRecord) -> None:
+        """Record and report together; a killed run leaves the last complete ones."""
+        replace(self.record_path, self.redactor.text(record.model_dump_json(indent=1) + "\n").encode())
+        replace(self.report_path, self.redactor.text(report(record)).encode())
+
+    def write_raw(self, name: str, content: bytes) -> RawFile:
+        """A file of its own under bench/, unchanged but for secrets."""
+        content = self.redactor.bytes(content)
+        path = self.path / "bench" / name
+        path.parent.mkdir(exist_ok=True)
+        replace(path, content)
+        return RawFile(path=str(path.relative_to(self.path)), sha256=hashlib.sha256(content).hexdigest())
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Write `path` in one step."""
+    fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(fd, "wb") as f:
+            f.write(content)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def runs_root(flag: str | None) -> Path:
+    """Where runs lie: `--runs`, else `$BRINGUP_HOME/runs`, else `./runs`."""
+    if flag:
+        return Path(flag)
+    return Path(os.environ.get("BRINGUP_HOME", ".")) / "runs"
+
+
+def newest_run(root: Path) -> Path:
+    """The folder of the run that began last. Raises: BadInput when there is none."""
+    found = sorted(root.glob("*/record.json"))
+    if not found:
+        raise BadInput(root, "", "holds no run yet; make one with `bringup rehearse`")
+    return found[-1].parent
+
+
+def read_record(folder: Path) -> RunRecord:
+    """The record in a run's folder (or the file itself). Raises: BadInput when it is absent or damaged."""
+    path = folder if folder.suffix == ".json" else folder / "record.json"
+    try:
+        return RunRecord.model_validate_json(path.read_bytes())
+    except OSError as e:
+        raise BadInput(path, "", f"cannot be read: {e.strerror}") from e
+    except ValidationError as e:
+        first = e.errors(include_url=False)[0]
+        raise BadInput(path, ".".join(map(str, first["loc"])), f"is no record of schema 1: {first['msg']}") from e
