@@ -1,0 +1,68 @@
+"""Why `prefect deployment run glm5-bringup` works from a checkout: a hook that Prefect calls while it is imported.
+
+Prefect wants `<flow>/<deployment>`. There is one flow here, so its name can be filled in. And where no API is
+configured but `make prefect` runs on this machine, that server is used; without one, runs stay ephemeral.
+
+Nothing inside Prefect is replaced: the hook completes `sys.argv`, which Prefect's command line reads later, and returns
+an environment variable. `[tool.prefect.plugins]` in pyproject.toml switches it on, in the checkout only.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+
+from prefect.plugins import HookContext, SetupResult, register_hook
+
+__all__ = ["DEPLOYMENTS", "FLOW", "LOCAL_PORT", "PREFECT_TRIED", "completed", "setup_environment"]
+
+FLOW = "glm5-bringup"
+DEPLOYMENTS = frozenset({"glm5-bringup", "glm5-nightly"})
+PREFECT_TRIED = "3.9.1"
+LOCAL_PORT = 4200
+
+_FLAGS = frozenset({"--watch"})   # options of `prefect deployment …` that take no value
+
+
+@register_hook
+def setup_environment(*, ctx: HookContext) -> SetupResult | None:
+    """The address of this machine's server, where none is configured. Completes `sys.argv` on the way.
+
+    Source: prefect 3.9.1, __init__.py:78 (called when the import ends), cli/_app.py:194 (argv is read after that).
+    """
+    argv = completed(sys.argv)
+    if argv != sys.argv and ctx.prefect_version != PREFECT_TRIED:
+        ctx.logger_factory(__name__).warning(
+            "short deployment names were tried with Prefect %s, this is %s: say %s",
+            PREFECT_TRIED, ctx.prefect_version, " ".join(argv[1:]),
+        )
+    elif argv != sys.argv:
+        sys.argv[:] = argv
+    if ctx.api_url or "PREFECT_API_URL" in os.environ or not _serves(LOCAL_PORT, ctx.prefect_version):
+        return None
+    return SetupResult(env={"PREFECT_API_URL": f"http://127.0.0.1:{LOCAL_PORT}/api"}, note="the server on this machine")
+
+
+def completed(argv: Sequence[str]) -> list[str]:
+    """`argv` with `glm5-bringup` spelled `glm5-bringup/glm5-bringup` where a `prefect deployment` command names it.
+
+    A value of an option (`--flow-run-name glm5-nightly`) is left alone, and so is any other program's command line.
+    """
+    if len(argv) < 4 or Path(argv[0]).name != "prefect" or argv[1] not in {"deployment", "deployments"}:
+        return list(argv)
+    is_value = (before.startswith("-") and before not in _FLAGS for before in argv[2:])
+    words = zip(argv[3:], is_value, strict=False)
+    return [*argv[:3], *(f"{FLOW}/{word}" if word in DEPLOYMENTS and not value else word for word, value in words)]
+
+
+def _serves(port: int, version: str) -> bool:
+    """Whether a Prefect server of this very version answers on loopback; a closed port says no within a millisecond."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=1.0)
+    try:
+        connection.request("GET", "/api/admin/version")
+        return connection.getresponse().read(64).decode(errors="replace").strip('"') == version
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()
