@@ -62,7 +62,7 @@ def next_move(
     if isinstance(step.then, Try):
         end = _over_budget(ladder, trail, spent_s)
         if end:
-            return Step(step.move, end)
+            return Step(None, end)
     return step
 
 
