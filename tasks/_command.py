@@ -15,16 +15,26 @@ _BRIEF_WORDS, _BRIEF_CHARS = 4, 60
 
 
 class BoundedBytes:
-    """The first OUTPUT_LIMIT bytes of a stream; the rest is taken and dropped, so that the writer never blocks."""
+    """The first OUTPUT_LIMIT bytes of a stream; the rest is taken and dropped, so that the writer never blocks.
 
-    def __init__(self) -> None:
-        self._kept = bytearray()
+    With a `mark` the stream begins behind it: what comes before (a login shell's greeting) is `ahead`.
+    """
+
+    def __init__(self, mark: bytes = b"") -> None:
+        self._mark, self._kept = mark, bytearray()
+        self.begun = not mark
+        self.ahead = b""
         self.cut = False
 
     def take(self, data: bytes) -> None:
         room = OUTPUT_LIMIT - len(self._kept)
         self._kept += data[:room]
         self.cut = self.cut or len(data) > room
+        if not self.begun and self._mark in self._kept:
+            self.begun = True
+            self.ahead, _, rest = bytes(self._kept).partition(self._mark)
+            self._kept.clear()
+            self.take(rest)
 
     def text(self) -> str:
         """The bytes as text; what is no UTF-8 shows as U+FFFD."""

@@ -1,0 +1,150 @@
+"""A real OpenSSH server on loopback for the tests of the host seam; it runs as whoever runs the tests."""
+
+import contextlib
+import getpass
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from settings.target import Target
+from tasks.deadline import Deadline, pause
+
+SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+
+
+@dataclass
+class Sshd:
+    """A running sshd with a host key, a user key and a known_hosts file of its own."""
+
+    folder: Path
+    port: int
+    process: subprocess.Popen[bytes] = field(repr=False)
+
+    @property
+    def identity(self) -> Path:
+        return self.folder / "user_key"
+
+    @property
+    def known_hosts(self) -> Path:
+        return self.folder / "known_hosts"
+
+    @property
+    def host_key(self) -> str:
+        return " ".join((self.folder / "host_key.pub").read_text().split()[:2])
+
+    def target(self, **changes: object) -> Target:
+        values: dict[str, object] = {
+            "name": "test-host", "host": "127.0.0.1", "port": self.port, "user": getpass.getuser(),
+            "identity_file": str(self.identity), "known_hosts_file": str(self.known_hosts),
+            "ssh_config": "/dev/null", "model": "none",
+        }
+        return Target.model_validate({k: v for k, v in {**values, **changes}.items() if v is not None})
+
+    def children(self) -> list[int]:
+        """The processes that serve the open connections."""
+        listed = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return [int(pid) for pid in listed.split()]
+
+    def drop_connections(self, signal_: signal.Signals = signal.SIGKILL) -> None:
+        """Signal the processes that serve connections, and (under privilege separation) their children's ends."""
+        for pid in self.children():
+            for one in (*_descendants(pid, "sshd"), pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(one, signal_)
+
+
+StartSshd = Callable[..., Sshd]
+
+
+@pytest.fixture(scope="session")
+def start_sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartSshd]:
+    """Start an sshd with further `-o` options. Skips, and says so, where there is no sshd."""
+    if SSHD is None:
+        pytest.skip("no sshd on this machine: apt-get install openssh-server")
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(exist_ok=True)
+    with contextlib.ExitStack() as running:
+
+        def start(*options: str, sftp: bool = True) -> Sshd:
+            assert SSHD is not None
+            folder = tmp_path_factory.mktemp("sshd")
+            for key in ("host_key", "user_key"):
+                make_key(folder / key)
+            shutil.copy(folder / "user_key.pub", folder / "authorized_keys")
+            port = free_port()
+            all_ = [
+                f"ListenAddress=127.0.0.1:{port}", f"PidFile={folder}/pid",
+                f"AuthorizedKeysFile={folder}/authorized_keys",
+                "StrictModes=no", "UsePAM=no", "PasswordAuthentication=no", "KbdInteractiveAuthentication=no",
+                "MaxStartups=100", *(["Subsystem=sftp internal-sftp"] if sftp else []), *options,
+            ]
+            process = subprocess.Popen(
+                [SSHD, "-D", "-f", "/dev/null", "-h", str(folder / "host_key"), "-E", str(folder / "log"),
+                 *(part for option in all_ for part in ("-o", option))],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )
+            sshd = Sshd(folder, port, process)
+            running.callback(_stop, sshd)
+            sshd.known_hosts.write_text(f"[127.0.0.1]:{port} {sshd.host_key}\n")
+            until(lambda: _listens(port), "sshd listens", lambda: (folder / "log").read_text())
+            return sshd
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def sshd(start_sshd: StartSshd) -> Sshd:
+    """The sshd that most tests share. Whoever breaks it starts one of their own."""
+    return start_sshd()
+
+
+def make_key(path: Path) -> None:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def until(holds: Callable[[], bool], what: str, more: Callable[[], str] = str, within_s: float = 10.0) -> None:
+    """Wait for `holds()`; fail, saying what was waited for."""
+    deadline = Deadline.after(within_s)
+    while not holds():
+        if deadline.passed:
+            pytest.fail(f"not within {within_s} s: {what} {more()}")
+        pause(0.01, deadline)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _stop(sshd: Sshd) -> None:
+    sshd.drop_connections(signal.SIGCONT)
+    sshd.drop_connections()
+    sshd.process.kill()
+    sshd.process.wait()
+
+
+def _descendants(pid: int, name: str) -> list[int]:
+    """Children, and theirs, that are called `name`."""
+    try:
+        listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except FileNotFoundError:
+        return []
+    found = []
+    for child in map(int, listed):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if Path(f"/proc/{child}/comm").read_text().strip() == name:
+                found += [child, *_descendants(child, name)]
+    return found
