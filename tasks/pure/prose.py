@@ -4,12 +4,14 @@ No model of any language: a few counts whose healthy range is known, each set so
 text is called sound here; the log-probabilities (tasks/pure/judge.py) and the expected words of a suite say the rest.
 """
 
+import math
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 from tasks.pure.scripts import mixed_scripts
 
-__all__ = ["Repetition", "repetition", "why_no_language"]
+__all__ = ["Repetition", "entropy_bits", "repetition", "why_no_language"]
 
 _WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]+")
 _SYMBOLS = {
@@ -166,3 +168,10 @@ def _clash(a: str, b: str) -> bool:
     if re.fullmatch(r"[,;:(]", a) and re.fullmatch(r"[.,;:)!?-]", b):
         return True
     return a == b and a in _LINKS
+
+
+def entropy_bits(text: str) -> float:
+    """Shannon entropy of the words of a text, in bits a word; 0 for one word over and over."""
+    counts = Counter(w.casefold() for w in _WORD.findall(text))
+    total = counts.total()
+    return -sum(n / total * math.log2(n / total) for n in counts.values()) if total else 0.0
