@@ -1,0 +1,111 @@
+"""What a simulated host does: its release, its speed, which settings lead to which fault, and how the run must end.
+
+The simulated server (tasks/rehearsal/) reads the same file without this model, to start fast; this model is what
+makes a mistake in a story a sentence.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from settings.source import Declared, find, load
+from settings.words import AttemptOutcome, RunOutcome, Stage
+
+__all__ = ["Expectation", "ExpectedAttempt", "Fault", "Pace", "Story", "load_story"]
+
+Release = Literal["0.5.8.post1", "0.5.9", "0.5.10.post1", "0.5.17", "0.5.23"]
+Trace = Literal[
+    "bare-assert", "device-assert", "graph-oom", "kv-pool-oom", "multinomial", "nan-check", "no-page-table",
+    "out-of-memory", "query-key-dtype",
+]
+Wanted = bool | int | float | str
+
+
+class Pace(Declared):
+    """Simulated seconds of each phase; absent = the stand-in's own. Divided by `speed` they are real seconds."""
+
+    import_s: float | None = Field(None, ge=0, description="until the schedulers say their first word")
+    init_s: float | None = Field(None, ge=0, description="making the process groups")
+    load_s: float | None = Field(None, ge=0, description="reading the weights")
+    kv_alloc_s: float | None = Field(None, ge=0, description="allocating the KV pool")
+    capture_s: float | None = Field(None, ge=0, description="capturing graphs")
+    bind_s: float | None = Field(None, ge=0, description="from ready schedulers to an open port")
+    warmup_s: float | None = Field(None, ge=0, description="from the open port to /health 200")
+    token_s: float | None = Field(None, ge=0, description="one forward pass")
+    diagnostics_s: float | None = Field(None, ge=0, description="between a crash's cause and the end of the process")
+    drain_s: float | None = Field(None, ge=0, description="between SIGTERM and the end of the process")
+
+
+class Fault(Declared):
+    """One thing that goes wrong, for the settings that it applies to. The first that fits a point counts there."""
+
+    why: str = Field(min_length=1, description="what this stands for, for a person")
+    at: Literal["load", "kv_alloc", "graph_capture", "bind", "warmup", "decode", "under_load", "after_load"] = Field(
+        description="where it shows; decode = the first request after the warm-up (for nan: already the warm-up)"
+    )
+    when: dict[str, Wanted | tuple[Wanted, ...]] = Field(
+        {},
+        description=(
+            "effective settings that it needs, as /server_info names them; prefill_backend and decode_backend stand "
+            'for nsa_… or dsa_…; ">=0.9" compares numbers; a list means one of these'
+        ),
+    )
+    does: Literal["die", "nan", "hang", "stranger"] = Field(
+        description="die; logits turn NaN; go silent; a stranger takes the port"
+    )
+    trace: Trace | None = Field(None, description="what a dying engine logs; absent = only the envelopes")
+    reply: Literal["empty", "bang"] = Field("empty", description='what token 0 is: the end token, or "!"')
+    after_requests: int = Field(
+        0, ge=0, description="under_load, after_load: not before so many requests ran beside others"
+    )
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> "Fault":
+        if (self.does == "stranger") != (self.at == "bind"):
+            raise ValueError("does = 'stranger' and at = 'bind' need each other")
+        if self.does == "nan" and self.at not in ("decode", "after_load"):
+            raise ValueError(f"does = 'nan' shows at 'decode' or 'after_load', not at '{self.at}'")
+        if self.at == "after_load" and self.does != "nan":
+            raise ValueError("only does = 'nan' can wait for 'after_load'")
+        if self.trace and self.does != "die":
+            raise ValueError("`trace` is what a dying engine logs: it needs does = 'die'")
+        return self
+
+
+class ExpectedAttempt(Declared):
+    """What one attempt of the run must have come to; None = not looked at."""
+
+    rung: str = Field(description="the rung it was on")
+    outcome: AttemptOutcome = Field(AttemptOutcome.FAILED, description="how it ended")
+    kind: str | None = Field(None, description="kind of its diagnosis")
+    stage: Stage | None = Field(None, description="our step that failed")
+    move: str | None = Field(None, description="the move after it: goto, next, remedy, retry, stop")
+
+
+class Expectation(Declared):
+    outcome: RunOutcome = Field(description="how the run must end")
+    trail: tuple[ExpectedAttempt, ...] = Field(description="the attempts in order, skipped ones included", min_length=1)
+    halt: Literal["rung", "edge", "guard", "budget"] | None = Field(None, description="who must have decided the end")
+
+
+class Story(Declared):
+    """A simulated host, from its build to the end that a run on it must come to."""
+
+    why: str = Field(min_length=1, description="what is rehearsed, for a person")
+    release: Release = Field(description="the SGLang release that the host has")
+    speed: float = Field(gt=0, description="simulated seconds per real second")
+    ladder: str = Field("glm5-sm120", description="the ladder that the expectation is about")
+    engine: str | None = Field(None, description="an engine file to use in place of the ladder's, for shorter limits")
+    pace: Pace = Field(Pace(), description="simulated seconds of the phases")
+    fault: tuple[Fault, ...] = Field((), description="what goes wrong")
+    expect: Expectation = Field(description="what a run must make of it")
+
+
+def load_story(name: str) -> Story:
+    """The story called `name` in settings/rehearsals/, or at that path. Raises: BadInput."""
+    return load(Story, _path(name))
+
+
+def _path(name: str) -> Path:
+    return find("rehearsals", name)

@@ -1,0 +1,259 @@
+"""The HTTP server: endpoints, status codes and reply shapes as recorded from the real one."""
+
+import json
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Iterable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from sglang._engine import Engine, TooLong
+from sglang._log import log
+from sglang._story import STORY
+
+__all__ = ["Server", "warmed"]
+
+_OLD_NAMES = {"/get_server_info": "/server_info", "/get_model_info": "/model_info"}
+
+
+class Server(ThreadingHTTPServer):
+    """Binds in its constructor. Raises: OSError when the port is taken."""
+
+    daemon_threads = True
+    request_queue_size = 256
+    allow_reuse_address = True
+    allow_reuse_port = False
+
+    def __init__(self, host: str, port: int, engine: Engine, startup: dict[str, Any]) -> None:
+        self.engine, self.startup = engine, startup
+        super().__init__((host, port), _Api)
+
+    def server_bind(self) -> None:
+        """Without the reverse name look-up of the base class, which can take seconds."""
+        socket_server_bind = super(ThreadingHTTPServer, self).server_bind.__func__  # type: ignore[attr-defined]
+        del socket_server_bind
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = self.server_address[:2]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hung up is no news; anything else is a fault of this stand-in."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
+class _Api(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def setup(self) -> None:
+        super().setup()
+        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        if path in _OLD_NAMES:
+            log(
+                f"Endpoint '{path}' is deprecated and will be removed in a future version. Please use "
+                f"'{_OLD_NAMES[path]}' instead."
+            )
+            path = _OLD_NAMES[path]
+        engine = self.server.engine
+        if path in ("/health", "/health_generate") or (path == "/ready" and STORY.release == "0.5.23"):
+            self._health(path)
+        elif path == "/v1/models":
+            model = engine.setup.effective["served_model_name"]
+            self._json({"object": "list", "data": [{
+                "id": model, "object": "model", "created": int(time.time()), "owned_by": "sglang", "root": model,
+                "parent": None, "max_model_len": engine.setup.context,
+            }]})
+        elif path == "/model_info":
+            self._json(_model_info(engine))
+        elif path == "/server_info":
+            self._json(_server_info(engine, self.server.startup))
+        elif path == "/metrics" and engine.setup.effective["enable_metrics"]:
+            self._send(200, f"sglang:num_running_reqs {engine.running}\n".encode(), "text/plain; version=0.0.4")
+        elif path == "/flush_cache":
+            self._flush()
+        else:
+            self._json({"detail": "Not Found"}, 404)
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        path = self.path.partition("?")[0]
+        if path == "/flush_cache":
+            self._flush()
+            return
+        if path in ("/freeze_gc", "/abort_request"):
+            self._send(200, b"", "")
+            return
+        answer = {"/generate": self._generate, "/v1/completions": self._completions, "/v1/chat/completions": self._chat}
+        if path not in answer:
+            self._json({"detail": "Not Found"}, 404)
+            return
+        try:
+            answer[path](json.loads(body))
+        except TooLong as e:
+            log(f"[http_server] Error: {e}")
+            self._json({"error": {"message": str(e)}}, 400)
+        except (ValueError, KeyError, TypeError) as e:
+            self._json({"error": {"message": str(e) or type(e).__name__}}, 400)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Uvicorn's access lines are written where the reply is."""
+
+    def _health(self, path: str) -> None:
+        engine = self.server.engine
+        if engine.status != "up":
+            if engine.status == "stopping":
+                log("Health check request received during shutdown. Returning 503.")
+            self._send(503, b"", "")
+            return
+        if path != "/ready":
+            list(engine.generate([0], {"max_new_tokens": 1, "temperature": 0}, {"warmup": True}))
+        self._send(200, b"", "")
+
+    def _flush(self) -> None:
+        busy = self.server.engine.running > 0
+        text = "Cache not flushed: requests are running.\n" if busy else "Cache flushed.\n"
+        self._send(400 if busy else 200, text.encode(), "text/plain; charset=utf-8")
+
+    def _generate(self, asked: dict[str, Any]) -> None:
+        prompt = asked.get("input_ids") if asked.get("text") is None else asked["text"]
+        if prompt is None or prompt == []:
+            raise ValueError("Either text, input_ids or input_embeds should be provided.")
+        params = asked.get("sampling_params") or {}
+        if isinstance(prompt, list) and not isinstance(prompt[0], int):
+            self._json(_batch(self.server.engine, prompt, params, asked))
+        elif asked.get("stream"):
+            self._stream(self.server.engine.generate(prompt, params, asked))
+        else:
+            self._json(_last(self.server.engine.generate(prompt, params, asked)))
+
+    def _completions(self, asked: dict[str, Any]) -> None:
+        whole = _last(self.server.engine.generate(asked["prompt"], _openai_params(asked), {}))
+        reason = whole["meta_info"]["finish_reason"]
+        self._json({
+            "id": whole["meta_info"]["id"], "object": "text_completion", "created": int(time.time()),
+            "model": asked.get("model"),
+            "choices": [{
+                "index": 0, "text": whole["text"], "logprobs": None, "finish_reason": reason["type"],
+                "matched_stop": reason.get("matched"),
+            }],
+            "usage": _usage(whole), "metadata": _metadata(whole),
+        })
+
+    def _chat(self, asked: dict[str, Any]) -> None:
+        prompt = "\n".join(str(m.get("content") or "") for m in asked["messages"])
+        whole = _last(self.server.engine.generate(prompt, _openai_params(asked), {}))
+        reason = whole["meta_info"]["finish_reason"]
+        self._json({
+            "id": whole["meta_info"]["id"], "object": "chat.completion", "created": int(time.time()),
+            "model": asked.get("model"),
+            "choices": [{
+                "index": 0,
+                "message": {"role": "assistant", "content": whole["text"].lstrip(), "reasoning_content": None},
+                "logprobs": None, "finish_reason": reason["type"], "matched_stop": reason.get("matched"),
+            }],
+            "usage": _usage(whole), "metadata": _metadata(whole),
+        })
+
+    def _stream(self, replies: Iterable[dict[str, Any]]) -> None:
+        replies = iter(replies)
+        first = next(replies)  # an error in it is still an HTTP status
+        self._head(200, "text/event-stream; charset=utf-8", {"Transfer-Encoding": "chunked"})
+        self._chunk(f"data: {_dumps(first)}\n\n")
+        for reply in replies:
+            self._chunk(f"data: {_dumps(reply)}\n\n")
+        self._chunk("data: [DONE]\n\n")
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _chunk(self, text: str) -> None:
+        content = text.encode()
+        self.wfile.write(f"{len(content):x}\r\n".encode() + content + b"\r\n")
+
+    def _json(self, body: Any, status: int = 200) -> None:
+        self._send(status, _dumps(body).encode(), "application/json")
+
+    def _send(self, status: int, content: bytes, kind: str) -> None:
+        self._head(status, kind, {"content-length": str(len(content))})
+        self.wfile.write(content)
+
+    def _head(self, status: int, kind: str, more: dict[str, str]) -> None:
+        phrase = self.responses[status][0]
+        log(f'INFO:     {self.client_address[0]}:{self.client_address[1]} - "{self.command} {self.path} HTTP/1.1" {status} {phrase}')
+        lines = [f"HTTP/1.1 {status} {phrase}", f"date: {self.date_time_string()}", "server: uvicorn"]
+        lines += [f"{name}: {value}" for name, value in more.items()]
+        lines += [f"content-type: {kind}"] if kind else []
+        self.wfile.write("\r\n".join([*lines, "vary: Origin", "", ""]).encode())
+
+
+def warmed(engine: Engine) -> None:
+    """The request by which the server warms itself up; its text is not looked at."""
+    list(engine.generate(
+        "The capital city of France is", {"temperature": 0, "max_new_tokens": 8}, {"warmup": True},
+    ))
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _last(replies: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    *_, last = replies
+    return last
+
+
+def _batch(engine: Engine, prompts: list[Any], params: Any, asked: dict[str, Any]) -> list[dict[str, Any]]:
+    """Replies to all prompts of one request; they run together."""
+    each = params if isinstance(params, list) else [params] * len(prompts)
+    more = {key: value for key, value in asked.items() if key != "rid"}
+    streams = [engine.generate(prompt, one, more) for prompt, one in zip(prompts, each, strict=True)]
+    firsts = [next(stream) for stream in streams]
+    return [(list(stream) or [first])[-1] for stream, first in zip(streams, firsts, strict=True)]
+
+
+def _openai_params(asked: dict[str, Any]) -> dict[str, Any]:
+    longest = asked.get("max_completion_tokens") or asked.get("max_tokens")
+    return {
+        "max_new_tokens": longest, "ignore_eos": asked.get("ignore_eos"),
+        "temperature": asked.get("temperature", 1.0), "top_p": asked.get("top_p", 1.0),
+    }
+
+
+def _usage(whole: dict[str, Any]) -> dict[str, Any]:
+    asked, done = whole["meta_info"]["prompt_tokens"], whole["meta_info"]["completion_tokens"]
+    return {
+        "prompt_tokens": asked, "total_tokens": asked + done, "completion_tokens": done, "prompt_tokens_details": None,
+        "reasoning_tokens": 0, "completion_tokens_details": None,
+    }
+
+
+def _metadata(whole: dict[str, Any]) -> dict[str, Any]:
+    return {key: whole["meta_info"][key] for key in ("weight_version", "weight_versions")}
+
+
+def _model_info(engine: Engine) -> dict[str, Any]:
+    args, model = engine.setup.effective, engine.setup.model
+    return {
+        "model_path": args["model_path"], "served_model_name": args["served_model_name"],
+        "tokenizer_path": args["tokenizer_path"], "is_generation": True, "preferred_sampling_params": None,
+        "weight_version": engine.version_tag, "load_format": args["load_format"],
+        "reasoning_parser": args["reasoning_parser"], "tool_call_parser": args["tool_call_parser"],
+        "disaggregation_mode": "null", "has_image_understanding": False, "has_audio_understanding": False,
+        "model_type": model["model_type"], "architectures": model["architectures"],
+    }
+
+
+def _server_info(engine: Engine, startup: dict[str, Any]) -> dict[str, Any]:
+    args = engine.setup.effective
+    state = {**args, "last_gen_throughput": 0.0, "memory_usage": {"token_capacity": engine.kv_tokens}}
+    return {
+        **args, "status": "ready" if engine.status == "up" else engine.status, "max_total_num_tokens": engine.kv_tokens,
+        "max_req_input_len": engine.setup.context - 6, "startup_time": startup, "internal_states": [state],
+        "version": STORY.release, "launch_command": " ".join(sys.argv[1:]), "frontend": "python", "kv_events": None,
+        "request_id": uuid.uuid4().hex,
+    }

@@ -1,0 +1,1 @@
+"""The part of SGLang's package layout that others import from."""
