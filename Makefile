@@ -37,7 +37,8 @@ prefect: $(READY)  ## a Prefect server and a worker on this machine, until Ctrl-
 	@$(BIN)/python -m deployments.serve
 
 deploy: $(READY)  ## deploy glm5-bringup and glm5-nightly to the server that runs
-	@$(BIN)/python -m deployments.deploy
+	@$(BIN)/prefect work-pool inspect glm5 >/dev/null 2>&1 || $(BIN)/prefect --no-prompt work-pool create glm5 --type process
+	@BRINGUP_CHECKOUT=$(CURDIR) $(BIN)/prefect --no-prompt deploy --all --prefect-file deployments/prefect.yaml
 
 lock:  ## write requirements.lock anew from pyproject.toml (needs uv)
 	uv pip compile --universal --python-version 3.11 --extra dev --generate-hashes --no-annotate --quiet \
