@@ -4,6 +4,8 @@ import sys
 
 import typer
 
+from flows.cli_diagnose import diagnose
+from flows.cli_plan import plan
 from settings.source import BadInput
 from settings.words import ExitCode
 from tasks.host import HostError
@@ -17,6 +19,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Get a large language model to really serve on a GPU host, and find out why when it does not.",
 )
+app.command()(plan)
+app.command()(diagnose)
 
 
 def main() -> None:

@@ -1,0 +1,192 @@
+"""Reads an engine's log as it comes and names the first cause of a failure. The same code judges files and live servers."""
+
+import re
+from dataclasses import dataclass
+
+from settings.catalogue import Catalogue
+from settings.literals import required_literals
+from settings.milestones import Milestones
+from settings.words import Action, Component, Phase
+from tasks.pure.diagnose.lines import LINE_LIMIT, Block, Splitter, clean
+from tasks.pure.diagnose.phases import Marks
+from tasks.pure.diagnose.reading import Cause
+from tasks.pure.diagnose.scan import Prefilter
+from tasks.pure.diagnose.story import Story
+from tasks.pure.record import Diagnosis, Evidence
+
+__all__ = ["Diagnoser", "Progress"]
+
+_STRUCTURE = (
+    "Traceback (most recent call last)", "most recent call first", "During handling of the above", "direct cause of the following",
+    "Error: ", "Error\n", "Exception: ", "hit an exception", "encountered a fatal error", "graph failed", "Graph failed",
+    "Successful requests:", "Failed requests:", "num_prompts=", "--num-prompts", "non-default args", "ue8m0", "JIT Pre-Compile",
+    "JIT Single Kernel", "To work around", "launch command",
+)  # fmt: skip
+_BAR = re.compile(rb"(\d+)/(\d+) \[[\d:]+<|(\d+)/(\d+) \[")
+_WINDOW = 8 * 1024  # of a very long line, the part around the hit that is read
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the engine is, for a live display and for the quiet limits."""
+
+    phase: Phase
+    text: str                # short: "shards 12/83"
+    fraction: float | None   # 0..1 within the phase, where a bar shows one
+    signs: int               # grows with each sign of progress
+
+
+class Diagnoser:
+    """Feed it bytes in any chunks; ask at any time. Holds some hundred kilobytes, whatever the log's size."""
+
+    def __init__(
+        self, catalogue: Catalogue, milestones: Milestones, *, engine: str | None = None, file: str | None = None
+    ) -> None:
+        self._file = file
+        marks = Marks(milestones, engine)
+        self._story = Story(catalogue, marks, engine)
+        self._splitter = Splitter()
+        self._batch = tuple(marks.batch)
+        self._prefilter = _prefilter(catalogue, marks)
+        self._lines = 0
+        self._text_lines = 0   # the last line with anything in it
+        self._signs = 0
+        self._bar: tuple[int, int] | None = None
+        self._bar_phase = Phase.ARGS
+
+    def feed(self, data: bytes) -> None:
+        for block in self._splitter.feed(data):
+            self._read(block)
+        self._look_at_bar(self._splitter.held)
+
+    @property
+    def phase(self) -> Phase:
+        return self._story.phases.at(max(self._text_lines, 1))
+
+    @property
+    def fatal(self) -> Diagnosis | None:
+        """The first fatal cause so far; None while the server may yet serve. Warnings are not fatal."""
+        cause = self._story.fatal
+        return None if cause is None else self._diagnosis(cause)
+
+    @property
+    def progress(self) -> Progress:
+        phase = self.phase
+        text, fraction = str(phase).replace("_", " "), None
+        if self._bar and self._bar_phase is phase and self._bar[1]:
+            done, total = self._bar
+            fraction = min(done / total, 1.0)
+            text = f"{'shards' if phase is Phase.LOAD else text} {done}/{total}"
+        return Progress(phase, text, fraction, self._signs)
+
+    @property
+    def phase_log(self) -> tuple[tuple[Phase, str | None], ...]:
+        return tuple(self._story.phases.log)
+
+    def diagnosis(self, *, ended: bool) -> Diagnosis:
+        """The verdict over all that was fed. `ended`: nothing more will come, the last line counts as it is."""
+        if ended:
+            for block in self._splitter.flush():
+                self._read(block)
+            self._splitter = Splitter()
+        cause = self._story.first_cause(ended=ended)
+        if cause is None:
+            return Diagnosis(
+                kind="none", phase=self.phase, component=Component.UNKNOWN, action=Action.NONE,
+                engine=self._story.phases.engine, evidence=Evidence(file=self._file),
+                means="Nothing in the log shows a failure.", also_seen=tuple(self._story.also_seen),
+            )  # fmt: skip
+        return self._diagnosis(cause)
+
+    def _diagnosis(self, cause: Cause) -> Diagnosis:
+        story, reading = self._story, cause.reading
+        flag, value = story.cure
+        line: int | None = cause.line
+        phase = cause.phase
+        if reading.kind == "unknown" and not story.phases.log:
+            line, phase = None, Phase.SHUTDOWN  # nothing but teardown lines
+        return Diagnosis(
+            kind=reading.kind, phase=phase, component=reading.component, action=reading.action,
+            engine=story.phases.engine,
+            evidence=Evidence(line=line, text=cause.text if line else "", rank=cause.rank, file=self._file, frame=cause.frame),
+            means=reading.means, try_=reading.cure, flag=flag, value=value, source=reading.source,
+            also_seen=tuple(story.also_seen),
+        )  # fmt: skip
+
+    # -- blocks
+
+    def _read(self, block: Block) -> None:
+        data, story = block.data, self._story
+        hits, often = self._prefilter.scan(data)
+        end_number = block.first + data.count(b"\n")
+        number, at, read_to = block.first, 0, 0   # `number` is the line at byte `at`; all before `read_to` has been read
+        i = 0
+        while not story.settled(number):
+            if story.needs_all_lines:
+                start = read_to
+                hit = start
+            else:
+                while i < len(hits) and hits[i] < read_to:
+                    i += 1
+                if i == len(hits):
+                    break
+                hit = hits[i]
+                start = data.rfind(b"\n", 0, hit) + 1
+                start = max(start, read_to)
+            if start >= len(data):
+                break
+            end = data.find(b"\n", hit)
+            end = len(data) if end < 0 else end
+            number += data.count(b"\n", at, start)
+            at = start
+            if often:
+                self._pass_batches(data, read_to, start, number)
+            story.read(clean(number, _around(data, start, end, hit)))
+            read_to = end + 1
+        if often:
+            self._signs += 1
+            self._pass_batches(data, read_to, len(data), end_number)
+        self._signs += bool(hits)
+        self._lines = end_number
+        if data.strip():
+            self._text_lines = end_number if data[-1:] != b"\n" else end_number - 1
+
+    def _pass_batches(self, data: bytes, start: int, end: int, number: int) -> None:
+        """The batch lines between two lines that were read: the last of them gives the phase, their number is life."""
+        if start >= end:
+            return
+        story = self._story
+        last, literal = max((data.rfind(b, start, end), b) for b in self._batch)
+        if last < 0:
+            return
+        if story.waits_for_life:
+            story.batch_lines(sum(data.count(b, start, end) for b in self._batch))
+        story.pass_batch(literal, number)
+
+    def _look_at_bar(self, held: bytes) -> None:
+        tail = held[-400:]
+        found = None
+        for found in _BAR.finditer(tail):
+            pass
+        if found is None:
+            return
+        bar = int(found[1] or found[3]), int(found[2] or found[4])
+        if bar != self._bar:
+            self._bar, self._bar_phase = bar, self.phase
+            self._signs += 1
+
+
+def _around(data: bytes, start: int, end: int, hit: int) -> bytes:
+    if end - start <= LINE_LIMIT // 8:
+        return data[start:end]
+    return data[max(start, hit - _WINDOW) : min(end, hit + _WINDOW)]
+
+
+def _prefilter(catalogue: Catalogue, marks: Marks) -> Prefilter:
+    once = [literal.decode() for literal in marks.batch]
+    patterns = [
+        *(e.pattern for e in catalogue.failure), *catalogue.deaths, *(h.pattern for h in catalogue.hint),
+        *(m.milestone.pattern for m in marks.all if not m.milestone.batch),
+    ]  # fmt: skip
+    literals = {literal for p in patterns for literal in required_literals(p)}
+    return Prefilter({*literals, *_STRUCTURE} - set(once), once)

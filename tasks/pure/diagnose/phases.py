@@ -1,0 +1,95 @@
+"""Where the engine is, read from its milestones as they pass."""
+
+import re
+from dataclasses import dataclass
+
+from settings.milestones import Milestone, Milestones
+from settings.words import Phase
+from tasks.pure.diagnose.lines import Line
+
+__all__ = ["Mark", "Marks", "PhaseTracker"]
+
+_PHASES_KEPT = 256  # of phase_log; a server that restarts for ever must not fill the memory
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A milestone ready to be looked for."""
+
+    engine: str
+    milestone: Milestone
+    pattern: re.Pattern[str]
+
+
+class Marks:
+    """The milestones of one engine, or of all while the engine is not known."""
+
+    def __init__(self, milestones: Milestones, engine: str | None) -> None:
+        chosen = [engine] if engine in milestones.engines else list(milestones.engines)
+        self.all = tuple(
+            Mark(name, m, re.compile(m.pattern)) for name in chosen for m in milestones.engines[str(name)]
+        )
+        self.batch = {m.milestone.pattern.encode(): m for m in self.all if m.milestone.batch}
+
+    def of(self, text: str) -> Mark | None:
+        return next((m for m in self.all if m.pattern.search(text)), None)
+
+
+class PhaseTracker:
+    """The phase as of the last line that was passed on. The order of the lines is all it knows."""
+
+    def __init__(self, engine: str | None) -> None:
+        self.engine = engine
+        self.serving = False        # a ready line has passed
+        self.ready_line: int | None = None
+        self.weights_begun = False  # a load has begun in this run
+        self.runs = 0
+        self.graphs_off = False
+        self.log: list[tuple[Phase, str | None]] = []
+        self._phase = Phase.ARGS
+        self._begun = False
+
+    @property
+    def phase(self) -> Phase:
+        return self._phase
+
+    def at(self, line: int) -> Phase:
+        """The phase of a line: the ready line itself still belongs to the warm-up, the next one to serving."""
+        if self._phase is Phase.WARMUP and self.ready_line is not None and line > self.ready_line:
+            return Phase.DECODE
+        return self._phase
+
+    def pass_mark(self, mark: Mark, line: Line) -> None:
+        """Take note of a milestone."""
+        milestone = mark.milestone
+        if milestone.graphs_off and not self.graphs_off:
+            return
+        if self.engine is None:
+            self.engine = mark.engine
+        if milestone.restart:
+            self._restart(line)
+        if milestone.batch and not self.serving and self._phase is not Phase.ARGS:
+            return  # the warm-up's own requests
+        if milestone.phase is Phase.LOAD:
+            self.weights_begun = self.weights_begun or "eight" in line.text or "load model" in line.text
+        if milestone.ready and not self.serving:
+            self.serving, self.ready_line = True, line.number
+        elif self.serving and not (milestone.batch or milestone.phase in {Phase.BENCH, Phase.SHUTDOWN}):
+            return  # a late line of another rank
+        self._enter(milestone.phase, line.stamp)
+
+    def scheduler_seen(self, line: Line) -> None:
+        """A scheduler process speaks: the arguments are behind us."""
+        if self._phase is Phase.ARGS and not self.serving:
+            self._enter(Phase.LOAD, line.stamp)
+
+    def _restart(self, line: Line) -> None:
+        self.runs += self._begun
+        self._begun = True
+        self.serving, self.ready_line, self.weights_begun = False, None, False
+        self.graphs_off = bool(re.search(r"disable_cuda_graph['\"]?[=:] ?True", line.text))
+
+    def _enter(self, phase: Phase, stamp: str | None) -> None:
+        if phase is not self._phase or not self.log:
+            self.log = [*self.log[-_PHASES_KEPT:], (phase, stamp)]
+        self._phase = phase
