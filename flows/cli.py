@@ -5,6 +5,7 @@ import sys
 import typer
 
 from flows.cli_diagnose import diagnose
+from flows.cli_judge import judge
 from flows.cli_plan import plan
 from settings.source import BadInput
 from settings.words import ExitCode
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 app.command()(plan)
 app.command()(diagnose)
+app.command()(judge)
 
 
 def main() -> None:

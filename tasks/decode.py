@@ -56,7 +56,7 @@ def decode(
     for probe in suite.probe:
         if not stopped_by and deadline.passed:
             stopped_by = "no time was left"
-        asking = stopped_by or _ask_probe(client, probe, sizes, limits, deadline.sooner(suite.request_s))
+        asking = stopped_by or _ask_probe(client, probe, sizes, limits, deadline)
         if isinstance(asking, str):
             verdict = ReplyVerdict(id=probe.id, verdict="not_run", why=asking)
         else:
@@ -109,6 +109,7 @@ def _ask_probe(
     many = probe.batch * probe.repeat > 1
     with ThreadPoolExecutor(probe.batch, thread_name_prefix="probe") as pool:
         for turn in range(probe.repeat):
+            turn_ends = deadline.sooner(sizes.request_s)
             asked = [
                 pool.submit(
                     ask,
@@ -116,7 +117,7 @@ def _ask_probe(
                     f"{probe.id}.{turn * probe.batch + n + 1}" if many else probe.id,
                     probe.api,
                     request_of(probe, prompts[n % len(prompts)], limits.model),
-                    deadline=deadline,
+                    deadline=turn_ends,
                 )
                 for n in range(probe.batch)
             ]
@@ -128,7 +129,7 @@ class _Sizes:
     """How long a made prompt may be and how long its text has to be; the server itself counts a sample once."""
 
     def __init__(self, client: httpx.Client, limits: Limits, request_s: float) -> None:
-        self._client, self._room, self._request_s = client, limits.room(), request_s
+        self._client, self._room, self.request_s = client, limits.room(), request_s
         self._counted: float | None = None
 
     def fitting(self, probe: Probe) -> int | str:
@@ -146,7 +147,7 @@ class _Sizes:
     def chars_per_token(self, deadline: Deadline) -> float:
         if self._counted is None:
             request = {"text": FILLER_SAMPLE, "sampling_params": {"max_new_tokens": 1, "temperature": 0}}
-            call = ask(self._client, "count", "generate", request, deadline=deadline.sooner(self._request_s))
+            call = ask(self._client, "count", "generate", request, deadline=deadline.sooner(self.request_s))
             meta = call.reply.get("meta_info") if call.status == 200 and isinstance(call.reply, dict) else None
             count = meta.get("prompt_tokens") if isinstance(meta, dict) else None
             known = isinstance(count, int) and count > 0

@@ -1,4 +1,4 @@
-"""The judge: what one reply of the served API turned out to be. The definitions stand in LABELS.md, "Labels of the replies"."""
+"""The judge: what one reply of the served API turned out to be (definitions: LABELS.md, "Labels of the replies")."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -76,7 +76,8 @@ def _nan(choice: Choice, want: Asked) -> Judged | None:
 def _nan_numbers(choice: Choice) -> str | None:
     bad = [i for i, n in enumerate(choice.logprobs) if math.isnan(n)]
     if bad:
-        return f"{len(bad)} of {len(choice.logprobs)} log-probabilities are no finite numbers, from token {bad[0] + 1} on"
+        count = len(choice.logprobs)
+        return f"{len(bad)} of {count} log-probabilities are no finite numbers, from token {bad[0] + 1} on"
     if vocabulary := _uniform(choice):
         return f"every log-probability is -log({vocabulary}): all tokens of the vocabulary are equally likely"
     return None
@@ -138,7 +139,8 @@ def _text(choice: Choice, want: Asked, language: Callable[[str, str], str | None
         return Judged(Verdict.GARBAGE, why)
     if why := _unlikely(choice, want):
         return Judged(Verdict.GARBAGE, why)
-    return Judged(Verdict.OK, "text that fits the request" + (", all in the reasoning" if choice.reasoning_only else ""))
+    where = ", all in the reasoning" if choice.reasoning_only else ""
+    return Judged(Verdict.OK, f"text that fits the request{where}")
 
 
 def _unlikely(choice: Choice, want: Asked) -> str | None:
@@ -147,7 +149,7 @@ def _unlikely(choice: Choice, want: Asked) -> str | None:
         return None
     mean = math.fsum(choice.logprobs) / len(choice.logprobs)
     floor = _LIKELY_SAMPLED if want.temperature else _LIKELY_GREEDY
-    return f"the chosen tokens are unlikely: mean log-probability {mean:.1f}, below {floor:.0f}" if mean < floor else None
+    return f"unlikely tokens: mean log-probability {mean:.1f}, below {floor:.0f}" if mean < floor else None
 
 
 def _alive(choice: Choice) -> Judged:

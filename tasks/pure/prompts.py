@@ -7,7 +7,7 @@ __all__ = ["FILLER_SAMPLE", "HiddenFact", "hidden_fact"]
 _WHO = ("The keeper of the mill", "A clerk from the harbour", "The older of the two sisters", "The man at the gate")
 _DID = ("counted", "wrote down", "sold", "carried home", "looked for", "paid for", "asked about")
 _WHAT = ("sacks of rye", "copper lamps", "rolls of cloth", "wooden crates", "letters", "baskets of apples", "old maps")
-_WHEN = ("on a windy Tuesday", "before the first snow", "late in the evening", "while the ferry waited", "after the market")
+_WHEN = ("on a windy Tuesday", "before the first snow", "late in the evening", "while the ferry waited")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class HiddenFact:
 
 
 def _sentence(n: int) -> str:
-    """The n-th sentence; their order repeats only after 980 of them, and each bears its number."""
+    """The n-th sentence; their order repeats only after 420 of them, and each bears its number."""
     who, did, what, when = (words[n % len(words)] for words in (_WHO, _DID, _WHAT[:5], _WHEN))
     if n % 3 == 0:
         what = _WHAT[5 + n % 2]

@@ -4,6 +4,7 @@ No model of any language: a few counts whose healthy range is known, each set so
 text is called sound here; the log-probabilities (tasks/pure/judge.py) and the expected words of a suite say the rest.
 """
 
+import itertools
 import math
 import re
 from collections import Counter
@@ -13,31 +14,49 @@ from tasks.pure.scripts import mixed_scripts
 
 __all__ = ["Repetition", "entropy_bits", "repetition", "why_no_language"]
 
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 _WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]+")
 _SYMBOLS = {
     "0": "zero", "1": "one", "+": "plus", "-": "dash hyphen minus line", "*": "star asterisk", "=": "equal line",
     "!": "exclamation", "#": "hash pound", ".": "dot period", "_": "underscore line", "?": "question", "|": "pipe bar",
 }
 _AGAIN = re.compile(
-    r"repeat|\btimes\b|copies|\becho\b|over and over|again and again|a row of|a line of|a string of|chant|lyrics|chorus|refrain"
+    r"repeat|\btimes\b|copies|\becho\b|over and over|again and again|a row of|a line of|a string of|chant|lyrics|chorus"
     r"|répèt|\bfois\b|wiederhol|\bmal\b|repite|repetir|\bveces\b|ripeti|volte|повтори|\bраз\b|重复|重複|[0-9一二三四五六七八九十百]+[遍次]|繰り返|回",
     re.I,
 )
-_MOJIBAKE = re.compile(r"[ÃÂ][\u0080-\u00bf€‚ƒ„…†‡ˆ‰Š‹Œ‘’“”•–—˜™š›œ]|â€|ðŸ|[ÐÑ][\u0080-\u00bf]|[äåæçèé][\u0080-\u00bf]{2}")
+_MOJIBAKE = re.compile(
+    r"[ÃÂ][\u0080-\u00bf€‚ƒ„…†‡ˆ‰Š‹Œ‘’“”•–—˜™š›œ]|â€|ðŸ|[ÐÑ][\u0080-\u00bf]|[äåæçèé][\u0080-\u00bf]{2}"
+)
 _PIECES = re.compile(r"[ĠĊ]\w|<0x[0-9A-Fa-f]{2}>|▁\w")  # a tokenizer's own spelling, never joined into text
 _CONTROL = re.compile(r"[\x01-\x08\x0b\x0e-\x1a\x1c-\x1f\x7f-\x9f\ue000-\uf8ff\U000f0000-\U0010fffd]")
-_CODE = re.compile(r"```|^\s*(def|class|import|from|for|if|return|print|#include|function|const|let|var|SELECT)\b|[{};]\s*$|^\s*[\[{<]", re.M)
+_BROKEN = (
+    (_MOJIBAKE, "wrongly decoded characters"), (_PIECES, "raw token pieces"), (_CONTROL, "control characters"),
+)
+_CODE = re.compile(
+    r"```|^\s*(def |class |import |from \w+ import|for .*[:{]$|if .*[:{]$|return\b|print\(|#include)"
+    r"|^\s*(function |const |let |var |SELECT )"
+    r"|[{};]\s*$|^\s*[\[{<]",
+    re.M,
+)
 _MATH = re.compile(r"\\[a-zA-Z]+|[=≈≤≥∑∫√^]|\$")
-_DETERMINERS = frozenset("the a an".split())
-_LINKS = frozenset("of the a an and or to in with for from by at as into than".split())  # none of these ends a clause
-_PLAIN = re.compile(r"[(\[\"'“‘*_#>-]*([^\W\d_]+(?:['’.-][^\W\d_]+)*|[\d.,:%$€£/-]+(?:st|nd|rd|th|s)?)[)\]\"'”’*_.,;:!?…-]*$")
-_COMMON = frozenset(
-    "the a an of to in is are was were be been and or but that this it its he she they we you i as at by for from on with not no "
+_DETERMINERS = frozenset(["the", "a", "an"])
+_LINKS = _words("of the a an and or to in with for from by at as into than")  # none ends a clause
+_PLAIN = re.compile(  # a word or a number, with what may stand around it
+    r"[(\[\"'“‘*_#>-]*([^\W\d_]+(?:['’.-][^\W\d_]+)*|[\d.,:%$€£/-]+(?:st|nd|rd|th|s)?)[)\]\"'”’*_.,;:!?…-]*$"
+)
+_COMMON = _words(
+    "the a an of to in is are was were be been and or but that this it its he she they we you i as at by for from on with "
+    "not no has have had will can if so there which who what when "
     "le la les un une des de du et est en que qui dans pour sur pas au il elle "
     "der die das und ist ein eine nicht zu den dem mit von auf für im ich sie es wird "
     "el los las y es una que en por con para del se no su al lo "
     "il di che è per non si con una gli della sono o da os um uma não com do em "
-    "het een van en niet dat op zijn te voor met som och att det en på är av för".split()
+    "het een van en niet dat op zijn te voor met som och att det en på är av för"
 )
 
 
@@ -92,9 +111,9 @@ def _was_asked(unit: str, count: int, prompt: str) -> bool:
     """The request names the unit (or what the sign is called), and wants it again or that many times."""
     said = prompt.casefold()
     words = set(re.findall(r"\w+", said))
-    wanted_words = {w for w in re.findall(r"\w+", unit.casefold())}
+    wanted_words = set(re.findall(r"\w+", unit.casefold()))
     names = _SYMBOLS.get(unit[:1], "").split() if unit else []
-    stems = ("".join(words) if any(ord(c) > 0x2E80 for c in unit) else "")
+    stems = said if any(ord(c) > 0x2E80 for c in unit) else ""  # these scripts put no space between words
     named = bool(wanted_words) and all(w in words or w in stems for w in wanted_words)
     named = named or any(n in said for n in names) or (bool(unit) and not wanted_words and unit in prompt)
     if not named:
@@ -125,7 +144,7 @@ def _broken_bytes(text: str, prompt: str) -> str | None:
     lost = inner.count("\ufffd") + max(0, len(text) - len(inner) - 3)
     if "\ufffd" not in prompt and lost and (lost >= 2 or len(text) < 100):
         return f"{lost} replacement characters (broken UTF-8)"
-    for pattern, name in ((_MOJIBAKE, "wrongly decoded characters"), (_PIECES, "raw token pieces"), (_CONTROL, "control characters")):
+    for pattern, name in _BROKEN:
         found = pattern.findall(text)
         if len(found) >= 2 and not pattern.search(prompt):
             return f"{len(found)} {name}"
@@ -139,7 +158,7 @@ def _salad(text: str, prompt: str) -> str | None:
     words = [w.casefold() for w in _WORD.findall(text)]
     if len(words) < 8:
         return None
-    clashes = sum(_clash(a, b) for a, b in zip(words, words[1:], strict=False))
+    clashes = sum(_clash(a, b) for a, b in itertools.pairwise(words))
     if clashes >= 3 and clashes / len(words) >= 0.12:
         return f"word salad: {clashes} of {len(words) - 1} neighbours cannot stand together"
     latin = [w for w in words if re.fullmatch(r"[a-zà-öø-ÿ'’]+", w)]

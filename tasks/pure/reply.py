@@ -1,5 +1,6 @@
-"""One shape for every form in which the served API answers: native, chat, completions, whole, streamed, batched or cut."""
+"""One shape for every form in which the served API answers: native, chat, completions; whole, streamed or cut."""
 
+import itertools
 import json
 import math
 import re
@@ -9,7 +10,7 @@ from typing import Any
 
 __all__ = ["Asked", "Call", "Choice", "Reply", "asked", "read_reply"]
 
-_DISGUISED_INF = -9999.0  # vLLM writes this for -inf, since JSON has none (vllm/entrypoints/openai, `max(logprob, -9999.0)`)
+_DISGUISED_INF = -9999.0  # vLLM writes this for -inf, since JSON has none (its OpenAI server, `max(logprob, -9999.0)`)
 _MARKUP = re.compile(r"<\|[^|<>]{1,40}\|>|</?think>|</?s>|[\u200b-\u200f\u2060\ufeff\x00]")
 
 
@@ -17,8 +18,8 @@ _MARKUP = re.compile(r"<\|[^|<>]{1,40}\|>|</?think>|</?s>|[\u200b-\u200f\u2060\u
 class Call:
     """One request to the served API and what came back.
 
-    `reply` is the parsed JSON body, or the raw text where the body is a stream, is cut or is no JSON. `status` is 0 when no
-    answer came at all; `lost` then says what the connection did.
+    `reply` is the parsed JSON body, or the raw text where the body is a stream, is cut or is no JSON. `status` is 0
+    when no answer came at all; `lost` says what the connection did.
     """
 
     id: str
@@ -181,9 +182,9 @@ def _from_bodies(bodies: Iterable[Any], echo: bool, stream: bool = False) -> Rep
             return Reply(tuple(_joined(p) for p in parts.values()), error=said)
         choices = body.get("choices")
         if isinstance(choices, list):
+            usage = body.get("usage") if len(choices) == 1 else None  # it counts all choices together
             for choice in (c for c in choices if isinstance(c, Mapping)):
-                alone = len(choices) == 1
-                parts.setdefault(choice.get("index", 0), []).append(_openai(choice, body.get("usage") if alone else None, echo))
+                parts.setdefault(choice.get("index", 0), []).append(_openai(choice, usage, echo))
         elif "text" in body or "output_ids" in body or "meta_info" in body:
             parts.setdefault(body.get("index", 0) if stream else n, []).append(_native(body))
         elif not stream:
@@ -262,7 +263,7 @@ def _count(value: Any) -> int | None:
 
 
 def _joined(parts: list[Choice]) -> Choice:
-    """The chunks of one choice as one. In a native stream each field may be cumulative or not (both occur, even mixed)."""
+    """The chunks of one choice as one. A native stream's fields may each be cumulative or not (even mixed)."""
     if len(parts) == 1:
         return parts[0]
     whole: Callable[[list[Any]], list[Any]] = _grown if all(p.native for p in parts) else list
@@ -284,7 +285,7 @@ def _grown(parts: list[Any]) -> list[Any]:
     """The parts that make up the whole: only the last where each begins with the one before and they grow, else all."""
     full = [p for p in parts if len(p)]
     shown = [tuple(map(repr, p)) for p in full]  # repr: nan equals itself, so that NaN rows are seen as cumulative
-    grows = all(b[: len(a)] == a for a, b in zip(shown, shown[1:], strict=False)) and len(set(shown)) > 1
+    grows = all(b[: len(a)] == a for a, b in itertools.pairwise(shown)) and len(set(shown)) > 1
     return full[-1:] if grows else full
 
 
@@ -292,7 +293,7 @@ def _mended(text: str) -> Any:
     """What a cut JSON text held up to its last whole value, or None."""
     closers: list[str] = []
     in_string = escaped = False
-    ends: list[tuple[int, str]] = []  # places where a value or string has just ended, and what would close the text there
+    ends: list[tuple[int, str]] = []  # where a value has just ended, and what would close the text there
     for at, char in enumerate(text):
         if in_string:
             in_string = escaped or char != '"'

@@ -7,9 +7,18 @@ from functools import lru_cache
 
 __all__ = ["mixed_scripts", "scripts_in"]
 
-_FAMILY = {"CJK": "Han", "HIRAGANA": "Kana", "KATAKANA": "Kana", "KATAKANA-HIRAGANA": "Kana", "HANGUL": "Hangul", "BOPOMOFO": "Han"}
-_IGNORED = {"MODIFIER", "FULLWIDTH", "HALFWIDTH", "MATHEMATICAL", "SUPERSCRIPT", "SUBSCRIPT", "FEMININE", "MASCULINE", "MICRO",
-            "DOUBLE-STRUCK", "SCRIPT", "BLACK-LETTER", "ALEF", "BET", "OHM", "KELVIN", "ANGSTROM", "PLANCK", "TURNED"}
+_FAMILY = {
+    "CJK": "Han",
+    "BOPOMOFO": "Han",
+    "HIRAGANA": "Kana",
+    "KATAKANA": "Kana",
+    "KATAKANA-HIRAGANA": "Kana",
+    "HANGUL": "Hangul",
+}
+_IGNORED = re.compile(  # first words of the names of letters that stand in texts of any script
+    "MODIFIER|FULLWIDTH|HALFWIDTH|MATHEMATICAL|SUPERSCRIPT|SUBSCRIPT|FEMININE|MASCULINE|MICRO|DOUBLE-STRUCK|SCRIPT"
+    "|BLACK-LETTER|ALEF|BET|OHM|KELVIN|ANGSTROM|PLANCK|TURNED"
+)
 _NAMED = {  # how a request names a language -> the scripts that its answer may hold
     "Han": r"chin|mandarin|cantonese|中文|汉|漢|kanji|japan|hanzi|tokyo|kyoto|beijing|pinyin",
     "Kana": r"japan|日本|kana\b|tokyo|kyoto",
@@ -27,7 +36,10 @@ _NAMED = {  # how a request names a language -> the scripts that its answer may 
     "BENGALI": r"bengali|bangla|india",
     "ETHIOPIC": r"amharic|ethiop",
 }
-_ANY = re.compile(r"languages|translat|multilingual|alphabets?\b|scripts\b|unicode|greet|in (three|four|five|six|several|many|different)", re.I)
+_ANY = re.compile(
+    r"languages|translat|multilingual|alphabets?\b|scripts\b|unicode|in (two|three|four|five|six|several|many|different)",
+    re.I,
+)
 _ASIDE = re.compile(r"\([^()]*\)|（[^（）]*）|\[[^\[\]]*\]|\"[^\"]*\"|“[^”]*”|'[^'\n]*'|「[^」]*」|`[^`]*`|\*[^*\n]*\*")
 
 
@@ -37,7 +49,7 @@ def _script(char: str) -> str | None:
     if not char.isalpha():
         return None
     name = unicodedata.name(char, "").split(" ")[0]
-    return None if not name or name in _IGNORED else _FAMILY.get(name, name)
+    return None if not name or _IGNORED.fullmatch(name) else _FAMILY.get(name, name)
 
 
 def scripts_in(text: str) -> Counter[str]:
@@ -48,8 +60,8 @@ def scripts_in(text: str) -> Counter[str]:
 def mixed_scripts(text: str, prompt: str) -> str | None:
     """Why the scripts of `text` do not fit `prompt`; None when they do.
 
-    A gloss in brackets or quotes and a single foreign name are fine; so are Greek letters as symbols. Not fine: scripts that
-    come and go, several of them, or an answer mostly in a script that the request neither uses nor names.
+    A gloss in brackets or quotes and a single foreign name are fine; so are Greek letters as symbols. Not fine: scripts
+    that come and go, several of them, or an answer mostly in a script that the request neither uses nor names.
     """
     if _ANY.search(prompt):
         return None

@@ -74,7 +74,8 @@ def judge_suite(suite: DecodeSuite, askings: Sequence[Asking]) -> tuple[ReplyVer
         said.append(("agreement", f"greedy repeats agree in {found.agreement:.0%} of their tokens"))
     text = suite.judge == "text"
     if text and found.accuracy_high is not None and found.accuracy_high < suite.min_accuracy:
-        said.append(("accuracy", f"{found.right} of {found.expected} answers right (at most {found.accuracy_high:.0%})"))
+        high = f"{found.accuracy_high:.0%}"
+        said.append(("accuracy", f"{found.right} of {found.expected} answers right, at most {high} by its interval"))
     prompts = {asked(c.request).prompt for a in askings for c in a.calls}
     if text and len(prompts) >= 3 and found.tokens >= 48 and (found.one_token_share or 0) > _ONE_TOKEN:
         said.append(("one-token", f"one token makes up {found.one_token_share:.0%} of all answers"))
@@ -146,7 +147,7 @@ def _is_right(call: Call, expect: Sequence[str]) -> bool:
 
 
 def _agreement(askings: Sequence[Asking]) -> float | None:
-    """Mean over greedy calls with equal requests: each against the first, but not across probes (their lengths differ)."""
+    """Mean over greedy calls of one probe with equal prompts, each against the first."""
     shares: list[float] = []
     for asking in askings:
         groups: dict[str, list[Choice]] = {}
