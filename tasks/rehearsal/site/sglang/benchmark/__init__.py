@@ -1,0 +1,1 @@
+"""Where newer releases keep their load test."""
