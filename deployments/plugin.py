@@ -15,7 +15,7 @@ from pathlib import Path
 
 from prefect.plugins import HookContext, SetupResult, register_hook
 
-__all__ = ["DEPLOYMENTS", "FLOW", "LOCAL_PORT", "PREFECT_TRIED", "completed", "setup_environment"]
+__all__ = ["DEPLOYMENTS", "FLOW", "LOCAL_PORT", "PREFECT_TRIED", "completed", "local_api", "setup_environment"]
 
 FLOW = "glm5-bringup"
 DEPLOYMENTS = frozenset({"glm5-bringup", "glm5-nightly"})
@@ -39,9 +39,10 @@ def setup_environment(*, ctx: HookContext) -> SetupResult | None:
         )
     elif argv != sys.argv:
         sys.argv[:] = argv
-    if ctx.api_url or "PREFECT_API_URL" in os.environ or not _serves(LOCAL_PORT, ctx.prefect_version):
+    if ctx.api_url or "PREFECT_API_URL" in os.environ:
         return None
-    return SetupResult(env={"PREFECT_API_URL": f"http://127.0.0.1:{LOCAL_PORT}/api"}, note="the server on this machine")
+    api = local_api(LOCAL_PORT, ctx.prefect_version)
+    return SetupResult(env={"PREFECT_API_URL": api}, note="the server on this machine") if api else None
 
 
 def completed(argv: Sequence[str]) -> list[str]:
@@ -56,13 +57,14 @@ def completed(argv: Sequence[str]) -> list[str]:
     return [*argv[:3], *(f"{FLOW}/{word}" if word in DEPLOYMENTS and not value else word for word, value in words)]
 
 
-def _serves(port: int, version: str) -> bool:
-    """Whether a Prefect server of this very version answers on loopback; a closed port says no within a millisecond."""
+def local_api(port: int, version: str) -> str | None:
+    """The API of a Prefect server of this very version on loopback; a closed port says no within a millisecond."""
     connection = HTTPConnection("127.0.0.1", port, timeout=1.0)
     try:
         connection.request("GET", "/api/admin/version")
-        return connection.getresponse().read(64).decode(errors="replace").strip('"') == version
+        answer = connection.getresponse().read(64).decode(errors="replace")
+        return f"http://127.0.0.1:{port}/api" if answer.strip('"') == version else None
     except (OSError, HTTPException):
-        return False
+        return None
     finally:
         connection.close()
