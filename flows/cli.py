@@ -6,7 +6,7 @@ import typer
 
 from flows.cli_diagnose import diagnose
 from flows.cli_judge import judge
-from flows.cli_plan import plan
+from flows.cli_plan import plan, probe
 from settings.source import BadInput
 from settings.words import ExitCode
 from tasks.host import HostError
@@ -21,6 +21,7 @@ app = typer.Typer(
     help="Get a large language model to really serve on a GPU host, and find out why when it does not.",
 )
 app.command()(plan)
+app.command()(probe)
 app.command()(diagnose)
 app.command()(judge)
 

@@ -1,17 +1,36 @@
 """What is known of an engine, as data: how it is launched, how releases spell each intent, what it picks by itself."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from settings.ladder import ArgValue
-from settings.source import Declared, find, load
+from settings.milestones import Milestone
+from settings.source import Declared, find, read_toml, validate
 from settings.words import Component, Phase
 
-__all__ = ["Auto", "Bench", "Engine", "Fact", "Illegal", "Intent", "Launch", "Spelling", "Waiting", "load_engine"]
+__all__ = [
+    "Auto",
+    "Bench",
+    "Endpoints",
+    "Engine",
+    "Fact",
+    "Illegal",
+    "Intent",
+    "Launch",
+    "Spelling",
+    "Waiting",
+    "Witness",
+    "load_engine",
+]
 
-Choices = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
+
+def _tuple(value: Any) -> Any:
+    return (value,) if isinstance(value, str | dict) else value
+
+
+Choices = Annotated[tuple[str, ...], BeforeValidator(_tuple)]
+Cases = Annotated[tuple[dict[str, Choices], ...], BeforeValidator(_tuple)]
 
 
 class Launch(Declared):
@@ -22,6 +41,7 @@ class Launch(Declared):
     host: str = Field(description="flag that takes the address to listen on")
     port: str = Field(description="flag that takes the port")
     default_port: int = Field(ge=1, le=65_535)
+    gpus: Choices = Field((), description="arguments whose value is a number of GPUs")
     refused: dict[str, str] = Field({}, description="arguments that no ladder may set, each with the reason")
 
 
@@ -83,8 +103,8 @@ class Fact(Declared):
     until: str | None = None
     sm: tuple[int, int] | None = Field(None, description="lowest and highest compute capability, e.g. [100, 109]")
     architecture: Choices = Field((), description="one of these; empty = any sparse-attention architecture")
-    when: dict[str, Choices] = Field({}, description="intents that have one of these values")
-    when_not: dict[str, Choices] = Field({}, description="intents that have a value, and none of these")
+    when: Cases = Field((), description="intents with one of these values; a list of tables: any of them")
+    when_not: Cases = Field((), description="intents with a value, but none of these; likewise")
     source: str = Field(min_length=1, description="where this was read")
 
 
@@ -105,6 +125,14 @@ class Illegal(Fact):
     refused: bool = True
 
 
+class Witness(Declared):
+    """A flag, or a choice of one, that is there from a release on: it dates a build whose version is not told."""
+
+    release: str
+    flag: str
+    choice: str | None = None
+
+
 class Engine(Declared):
     """One file of settings/engines/."""
 
@@ -123,29 +151,46 @@ class Engine(Declared):
     sparse: Choices = Field((), description="architectures with a sparse-attention indexer (where index_topk is set)")
     autos: tuple[Auto, ...] = Field((), alias="auto")
     illegals: tuple[Illegal, ...] = Field((), alias="illegal")
-    milestone: tuple[dict[str, Any], ...] = ()
+    milestone: tuple[Milestone, ...] = ()
+    flags: frozenset[str] = Field(frozenset(), description="flags of all known releases; from <name>.flags.txt")
+    witnesses: tuple[Witness, ...] = Field((), alias="witness")
 
     @model_validator(mode="after")
     def _facts_speak_of_intents(self) -> "Engine":
         for fact in (*self.autos, *self.illegals):
-            named = {*fact.when, *fact.when_not, *(fact.picks if isinstance(fact, Auto) else ())}
+            named = {key for case in (*fact.when, *fact.when_not) for key in case}
+            named |= set(fact.picks) if isinstance(fact, Auto) else set()
             if unknown := sorted(named - set(self.intents)):
                 raise ValueError(f"a fact of {fact.source} speaks of '{unknown[0]}', which is no intent")
         return self
 
-    def component_of(self, key: str) -> Component | None:
-        """The part of the stack that an argument changes, where that is declared."""
-        intent = self.intents.get(key)
-        return intent.component if intent else None
+    def intent_of(self, key: str) -> str | None:
+        """The intent that an argument means, be it named so or by one of its plain flags."""
+        if key in self.intents:
+            return key
+        flag = f"--{key}"
+        return next((n for n, i in self.intents.items() if any(flag in s.flags for s in i.spelling)), None)
+
+    def components(self) -> dict[str, Component]:
+        """The part of the stack that each argument changes, intents and their plain flags alike, where declared."""
+        found: dict[str, Component] = {}
+        for name, intent in self.intents.items():
+            if intent.component:
+                flags = (flag.removeprefix("--") for spelling in intent.spelling for flag in spelling.flags)
+                found |= dict.fromkeys((name, *flags), intent.component)
+        return found
 
     def alike(self, key: str, value: ArgValue) -> frozenset[str]:
         """All spellings of a value that mean the same, itself included."""
         text = str(value)
-        groups = self.intents[key].same if key in self.intents else ()
+        intent = self.intent_of(key)
+        groups = self.intents[intent].same if intent else ()
         return frozenset({text, *(v for group in groups if text in group for v in group)})
 
 
 def load_engine(name: str) -> Engine:
     """The engine called `name` in settings/engines/, or at that path. Raises: BadInput."""
-    path: Path = find("engines", name)
-    return load(Engine, path)
+    path = find("engines", name)
+    flags = path.with_suffix(".flags.txt")
+    known = flags.read_text(encoding="utf-8").split() if flags.is_file() else ()
+    return validate(Engine, {**read_toml(path), "flags": known}, path)

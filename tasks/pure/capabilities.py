@@ -38,6 +38,10 @@ class Parser:
     def find(self, name: str) -> Flag | None:
         return self.flags.get(name)
 
+    def all(self) -> tuple[Flag, ...]:
+        """Each flag once."""
+        return tuple(dict.fromkeys(self.flags.values()))
+
     def nearest(self, name: str) -> str | None:
         return nearest(name, self.flags)
 

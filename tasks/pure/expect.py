@@ -22,7 +22,8 @@ def expect(asked: Mapping[str, ArgValue], engine: Engine, capabilities: Capabili
 
     A fact applies only where all that it needs is known: an unknown release or GPU expects nothing.
     """
-    values = {k: str(v) for k, v in asked.items() if k in engine.intents and not isinstance(v, bool) and v != "auto"}
+    named = ((engine.intent_of(key), value) for key, value in asked.items())
+    values = {key: str(value) for key, value in named if key and not isinstance(value, bool) and value != "auto"}
     touched: set[str] = set()
     forced: list[str] = []
     for auto in engine.autos:
@@ -36,7 +37,7 @@ def expect(asked: Mapping[str, ArgValue], engine: Engine, capabilities: Capabili
                 forced.append(f"this build overwrites {intent} = {values[intent]} with {pick} ({auto.source})")
                 values[intent] = pick
     doomed = [reason] if (reason := cannot_serve(engine, capabilities)) else []
-    doomed += forced
+    doomed += [*_too_large(asked, engine, capabilities), *forced]
     notes: list[str] = []
     for illegal in engine.illegals:
         if _holds(illegal, values, engine, capabilities):
@@ -55,6 +56,13 @@ def cannot_serve(engine: Engine, capabilities: Capabilities) -> str | None:
     return None
 
 
+def _too_large(asked: Mapping[str, ArgValue], engine: Engine, capabilities: Capabilities) -> list[str]:
+    have = len(capabilities.gpus)
+    wants = {key: int(str(asked[key])) for key in engine.launch.gpus if str(asked.get(key, "")).isdecimal()}
+    return [f"{key} {n} needs {n} GPUs, and there {'is' if have == 1 else 'are'} {have}" for key, n in wants.items()
+            if have and n > have]
+
+
 def _holds(fact: Fact, values: Mapping[str, str], engine: Engine, capabilities: Capabilities) -> bool:
     version, sm, model = capabilities.build.version, capabilities.sm, capabilities.model
     if fact.since or fact.until:
@@ -65,11 +73,19 @@ def _holds(fact: Fact, values: Mapping[str, str], engine: Engine, capabilities: 
             return False
     if fact.sm and (sm is None or not fact.sm[0] <= sm <= fact.sm[1]):
         return False
-    if model.architecture not in (fact.architecture or engine.sparse):
+    if model.index_topk is None or model.architecture not in (fact.architecture or engine.sparse):
         return False
-    return all(
-        intent in values and engine.alike(intent, values[intent]) & set(wanted) for intent, wanted in fact.when.items()
-    ) and all(
-        intent in values and not engine.alike(intent, values[intent]) & set(barred)
-        for intent, barred in fact.when_not.items()
+    return _any_case(fact.when, values, engine, True) and _any_case(fact.when_not, values, engine, False)
+
+
+def _any_case(
+    cases: tuple[dict[str, tuple[str, ...]], ...], values: Mapping[str, str], engine: Engine, among: bool
+) -> bool:
+    """Whether some case has all its intents set, each among its list (or each outside of it)."""
+    return not cases or any(
+        all(
+            intent in values and bool(engine.alike(intent, values[intent]) & set(listed)) is among
+            for intent, listed in case.items()
+        )
+        for case in cases
     )

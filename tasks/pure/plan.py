@@ -90,11 +90,11 @@ def build_plan(
 def overridden(asked: Mapping[str, ArgValue], server_info: Mapping[str, Any], engine: Engine) -> tuple[Override, ...]:
     """Intents that run with another value than was asked. What the server does not report is not judged."""
     runs = effective(server_info, engine)
+    named = ((engine.intent_of(key), value) for key, value in asked.items() if value is not False and value != "auto")
     return tuple(
         Override(key, str(value), str(runs[key]))
-        for key, value in asked.items()
-        if key in runs and engine.intents[key].compare and not _is_auto(value)
-        and not _same(key, value, runs[key], engine)
+        for key, value in named
+        if key in runs and engine.intents[key].compare and not _same(key, value, runs[key], engine)
     )
 
 
@@ -120,7 +120,9 @@ def _say(key: str, value: ArgValue, engine: Engine, capabilities: Capabilities) 
         return _Said()
     intent = engine.intents.get(key)
     if intent is None:
-        return _say_flags((f"--{key}",), key, (value,), capabilities.parser, _known_as(f"--{key}", engine))
+        meant = engine.intent_of(key)
+        hint = f" (the intent `{meant}` finds the spelling of each build)" if meant else ""
+        return _say_flags((f"--{key}",), key, (value,), capabilities.parser, hint)
     values = (value, *sorted(engine.alike(key, value) - {str(value)}))
     refusals: list[Unspellable] = []
     for spelling in intent.spelling:
@@ -182,11 +184,6 @@ def _reads(spelling: Spelling, capabilities: Capabilities) -> bool:
     )
 
 
-def _known_as(flag: str, engine: Engine) -> str:
-    for name, intent in engine.intents.items():
-        if any(flag in spelling.flags for spelling in intent.spelling):
-            return f" (the intent `{name}` finds the spelling of each build)"
-    return ""
 
 
 def _port(rung: str, value: ArgValue) -> int:
@@ -194,10 +191,6 @@ def _port(rung: str, value: ArgValue) -> int:
     if value is True or not text.isdecimal() or not 1 <= int(text) <= 65_535:
         raise BadInput(f"rung {rung}", "args.port", f"'{value}' is no port (1 to 65535)")
     return int(text)
-
-
-def _is_auto(value: ArgValue) -> bool:
-    return value is False or value == "auto"
 
 
 def _same(key: str, asked: ArgValue, runs: Any, engine: Engine) -> bool:

@@ -102,7 +102,8 @@ def _limits(facts: HostNow, target: Target) -> Iterator[Obstacle]:
     for folder, free in facts.disk_free_mib.items():
         if free < DISK_MIB:
             yield Obstacle(
-                "disk", Component.HOST, f"{free} MiB are free in {folder}, {DISK_MIB} are needed", f"make room in {folder}"
+                "disk", Component.HOST, f"{free} MiB are free in {folder}, {DISK_MIB} are needed",
+                f"make room in {folder}",
             )
     need = SHM_MIB_PER_GPU * target.gpus
     if facts.shm_free_mib is not None and facts.shm_free_mib < need:
