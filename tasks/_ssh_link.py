@@ -23,8 +23,6 @@ __all__ = ["Link", "open_link"]
 UNNAMED_SIGNAL = int(signal.SIGRTMAX)  # sshd names thirteen signals; all others (SIGBUS) it reports without a name
 
 _OPEN_S = 10.0      # for each of connect, banner, authentication and the jump host's channel
-_BEAT_S = 10.0      # between two signs of life
-_SILENCE_S = 15.0   # without an answer to one: the peer is frozen
 _SESSIONS = 8       # sshd's MaxSessions is 10 by default, and SFTP holds one
 
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # our exceptions say what it would log with a traceback
@@ -33,13 +31,13 @@ logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # our exceptions say w
 class Link:
     """A connection with what belongs to it; when it breaks, a new Link takes its place."""
 
-    def __init__(self, who: str, connection: fabric.Connection) -> None:
+    def __init__(self, who: str, connection: fabric.Connection, beat_s: float) -> None:
         self.who = who
         self.transport: paramiko.Transport = connection.transport
         self.sessions = threading.BoundedSemaphore(_SESSIONS)
         self.sftp_lock = threading.Lock()
         self.sftp: paramiko.SFTPClient | None = None
-        self._connection = connection
+        self._connection, self._beat_s = connection, beat_s
         self._closed = threading.Event()
         threading.Thread(target=self._watch, name=f"ssh-beat-{who}", daemon=True).start()
 
@@ -61,8 +59,8 @@ class Link:
 
     def _watch(self) -> None:
         """Close the connection when its peer no longer answers; paramiko's keepalive does not ask for an answer."""
-        while not self._closed.wait(_BEAT_S) and self.transport.is_active():
-            silence = threading.Timer(_SILENCE_S, self.close)
+        while not self._closed.wait(self._beat_s) and self.transport.is_active():
+            silence = threading.Timer(1.5 * self._beat_s, self.close)
             silence.daemon = True
             silence.start()
             try:
@@ -71,11 +69,13 @@ class Link:
                 silence.cancel()
 
 
-def open_link(target: Target, deadline: Deadline) -> Link:
+def open_link(target: Target, deadline: Deadline, beat_s: float) -> Link:
     """A connection to the target, through its jump hosts, each with a key that known_hosts holds.
 
     Raises: HostUnreachable, HostKeyRefused.
     """
+    if target.identity_file and not Path(_expand(target.identity_file)).is_file():
+        raise HostUnreachable(f"{target.name}: the identity_file {target.identity_file} does not exist on this machine")
     step_s = max(1.0, min(_OPEN_S, deadline.left_s))
     with _errors_of(target):
         connection = _connection(target, step_s)
@@ -88,7 +88,7 @@ def open_link(target: Target, deadline: Deadline) -> Link:
         for hop in _hops(connection):
             hop.client.close()
         raise
-    return Link(target.name, connection)
+    return Link(target.name, connection, beat_s)
 
 
 def _connection(target: Target, step_s: float) -> fabric.Connection:
@@ -126,6 +126,8 @@ def _be_strict(hop: fabric.Connection, target: Target, step_s: float) -> None:
             check_key(key, known, files, who=target.name, host=host, port=port)
 
     def transport(sock: Any, **options: Any) -> paramiko.Transport:
+        if isinstance(sock, socket.socket):  # else each call waits 40 ms for a delayed ACK (measured)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         made = _Transport(sock, **options)
         security = made.get_security_options()
         security.key_types = sorted(security.key_types, key=lambda k: ("ssh-rsa" if "rsa" in k else k) not in kinds)

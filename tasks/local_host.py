@@ -28,7 +28,7 @@ class LocalHost:
     def __init__(self, name: str = "local", *, env: Mapping[str, str] | None = None) -> None:
         self.name = name
         self.home = str(Path.home())
-        self._env = dict(env or {})
+        self._env = {k: resolve_path(v, self.home) for k, v in (env or {}).items()}
 
     def run(
         self,
@@ -54,6 +54,8 @@ class LocalHost:
         with process:
             try:
                 out, err = _pump(process, stdin, deadline)
+                with contextlib.suppress(subprocess.TimeoutExpired):  # it may have closed its output and live on
+                    process.wait(deadline.left_s)
             finally:
                 if process.poll() is None:
                     _kill_group(process.pid)

@@ -43,13 +43,14 @@ _BUSY_S = 0.05      # between two tries for a session, while MaxSessions are ope
 class SshHost:
     """The target behind SSH. Connects at once, and again at the next call after a loss.
 
+    A peer that gives no sign of life for 2.5 times `beat_s` counts as lost, however far the deadline of a call is.
     Raises: HostUnreachable, HostKeyRefused.
     """
 
-    def __init__(self, target: Target, *, deadline: Deadline) -> None:
+    def __init__(self, target: Target, *, deadline: Deadline, beat_s: float = 10.0) -> None:
         self.name = target.name
         self.home = "~"
-        self._target = target
+        self._target, self._beat_s = target, beat_s
         self._env: dict[str, str] = {}
         self._lock = threading.Lock()
         self._link: Link | None = None
@@ -71,7 +72,7 @@ class SshHost:
         with self._session(what, deadline) as (link, channel):
             out, err = BoundedBytes(mark), BoundedBytes(mark)
             try:
-                channel.exec_command(f"exec /bin/sh -c 'eval \"$(dd bs=1 count={len(script)} 2>/dev/null)\"'")
+                channel.exec_command(f"exec /bin/sh -c 'eval \"$(dd bs={len(script)} count=1 iflag=fullblock 2>/dev/null)\"'")
                 exited = _pump(channel, script + stdin, out, err, deadline)
             except (OSError, EOFError, paramiko.SSHException) as e:
                 raise link.lost(what, e) from e
@@ -164,7 +165,7 @@ class SshHost:
                 if self._link:
                     self._link.close()
                 self._link = None
-                self._link = open_link(self._target, deadline)
+                self._link = open_link(self._target, deadline, self._beat_s)
             return self._link
         finally:
             self._lock.release()

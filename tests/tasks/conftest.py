@@ -15,6 +15,9 @@ import pytest
 
 from settings.target import Target
 from tasks.deadline import Deadline, pause
+from tasks.host import Host
+from tasks.local_host import LocalHost
+from tasks.ssh_host import SshHost
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
@@ -83,7 +86,9 @@ def start_sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartSshd]:
                 f"ListenAddress=127.0.0.1:{port}", f"PidFile={folder}/pid",
                 f"AuthorizedKeysFile={folder}/authorized_keys",
                 "StrictModes=no", "UsePAM=no", "PasswordAuthentication=no", "KbdInteractiveAuthentication=no",
-                "MaxStartups=100", *(["Subsystem=sftp internal-sftp"] if sftp else []), *options,
+                "MaxStartups=100",
+                "SetEnv=SHLVL=2",  # makes bash pass over ~/.bashrc: no test depends on who runs it
+                *(["Subsystem=sftp internal-sftp"] if sftp else []), *options,
             ]
             process = subprocess.Popen(
                 [SSHD, "-D", "-f", "/dev/null", "-h", str(folder / "host_key"), "-E", str(folder / "log"),
@@ -105,8 +110,28 @@ def sshd(start_sshd: StartSshd) -> Sshd:
     return start_sshd()
 
 
-def make_key(path: Path) -> None:
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
+@pytest.fixture(scope="session")
+def ssh_host(sshd: Sshd) -> Iterator[SshHost]:
+    with SshHost(sshd.target(), deadline=Deadline.after(20)) as host:
+        yield host
+
+
+@pytest.fixture(params=["local", pytest.param("ssh", marks=pytest.mark.sshd)])
+def host(request: pytest.FixtureRequest) -> Host:
+    """Each kind of host in turn: what a test says of it holds for all."""
+    if request.param == "local":
+        return LocalHost()
+    found: Host = request.getfixturevalue("ssh_host")
+    return found
+
+
+@pytest.fixture
+def unused_port() -> int:
+    return free_port()
+
+
+def make_key(path: Path, kind: str = "ed25519") -> None:
+    subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", str(path)], check=True)
 
 
 def free_port() -> int:
@@ -122,6 +147,14 @@ def until(holds: Callable[[], bool], what: str, more: Callable[[], str] = str, w
         if deadline.passed:
             pytest.fail(f"not within {within_s} s: {what} {more()}")
         pause(0.01, deadline)
+
+
+def is_running(pid: int) -> bool:
+    """Is there such a process, other than as a zombie?"""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def _listens(port: int) -> bool:
