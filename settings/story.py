@@ -4,16 +4,16 @@ The simulated server (tasks/rehearsal/) reads the same file without this model, 
 makes a mistake in a story a sentence.
 """
 
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, model_validator
 
 from settings.source import Declared, find, load
-from settings.words import AttemptOutcome, RunOutcome, Stage
+from settings.words import AttemptOutcome, Phase, RunOutcome, Stage
 
 __all__ = ["Expectation", "ExpectedAttempt", "Fault", "Pace", "Story", "load_story"]
 
+# Releases whose parser is recorded, and tracebacks that are: the files of these names in tasks/rehearsal/site/sglang/.
 Release = Literal["0.5.8.post1", "0.5.9", "0.5.10.post1", "0.5.17", "0.5.23"]
 Trace = Literal[
     "bare-assert", "device-assert", "graph-oom", "kv-pool-oom", "multinomial", "nan-check", "no-page-table",
@@ -96,7 +96,9 @@ class Story(Declared):
     release: Release = Field(description="the SGLang release that the host has")
     speed: float = Field(gt=0, description="simulated seconds per real second")
     ladder: str = Field("glm5-sm120", description="the ladder that the expectation is about")
-    engine: str | None = Field(None, description="an engine file to use in place of the ladder's, for shorter limits")
+    quiet_s: dict[Phase, float] = Field(
+        {}, description="real seconds of silence to believe in, in place of the engine file's: a story is in a hurry"
+    )
     pace: Pace = Field(Pace(), description="simulated seconds of the phases")
     fault: tuple[Fault, ...] = Field((), description="what goes wrong")
     expect: Expectation = Field(description="what a run must make of it")
@@ -104,8 +106,4 @@ class Story(Declared):
 
 def load_story(name: str) -> Story:
     """The story called `name` in settings/rehearsals/, or at that path. Raises: BadInput."""
-    return load(Story, _path(name))
-
-
-def _path(name: str) -> Path:
-    return find("rehearsals", name)
+    return load(Story, find("rehearsals", name))

@@ -55,7 +55,8 @@ class Resolved:
     @property
     def refused_backends(self) -> str | None:
         """What attention initialisation of newer releases says when the KV dtype and the backends do not fit."""
-        if STORY.release not in ("0.5.17", "0.5.23") or not self.is_dsa or self.effective["kv_cache_dtype"] != "fp8_e4m3":
+        choosy = STORY.release in ("0.5.17", "0.5.23") and self.is_dsa
+        if not choosy or self.effective["kv_cache_dtype"] != "fp8_e4m3":
             return None
         got = [self.effective["dsa_prefill_backend"], self.effective["dsa_decode_backend"]]
         if set(got) == {"flashinfer_sparse_mla"} or got == ["triton_sparse_mla", "flashinfer_sparse_mla"]:

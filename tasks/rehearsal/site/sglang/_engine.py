@@ -1,5 +1,6 @@
 """The server's side of the schedulers: it hands requests over, and puts the tokens that come back into replies."""
 
+import contextlib
 import json
 import queue
 import socket
@@ -12,7 +13,7 @@ from typing import Any
 from sglang import _words
 from sglang._effective import Resolved
 
-__all__ = ["Engine", "TooLong"]
+__all__ = ["Engine", "Reply", "TooLong"]
 
 
 class TooLong(Exception):
@@ -34,8 +35,10 @@ class Engine:
     def running(self) -> int:
         return len(self._inboxes)
 
-    def generate(self, prompt: str | list[int], params: dict[str, Any], more: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Replies of /generate for one prompt, one after each token; the last one is whole. Raises: TooLong."""
+    def generate(
+        self, prompt: str | list[int], params: dict[str, Any], more: dict[str, Any]
+    ) -> "Iterator[Reply]":
+        """The reply to one prompt, once after each token; then it is whole. Raises: TooLong."""
         text = prompt if isinstance(prompt, str) else _words.wording(prompt)
         asked = len(_words.to_pieces(prompt)) if isinstance(prompt, str) else len(prompt)
         longest = int(params.get("max_new_tokens") or 128)
@@ -46,8 +49,8 @@ class Engine:
         ignore_eos = bool(params.get("ignore_eos"))
         ends_by_itself = not ignore_eos and len(pieces) + 1 <= longest
         while len(pieces) < longest and not ends_by_itself:
-            pieces += _words.more(len(pieces))
-        said = _Reply(self, asked, pieces[:longest], longest, ends_by_itself, more)
+            pieces += _words.more(text, len(pieces))
+        said = Reply(self, asked, pieces[:longest], longest, more)
         inbox = self._send({
             "rid": said.rid,
             "prompt_tokens": asked,
@@ -62,7 +65,7 @@ class Engine:
             while not ended:
                 kind, ended = inbox.get()
                 said.add(kind, ended)
-                yield said.as_json()
+                yield said
         finally:
             self._inboxes.pop(said.rid, None)
 
@@ -77,82 +80,83 @@ class Engine:
 
     def _send(self, message: dict[str, Any]) -> "queue.SimpleQueue[tuple[str, bool]]":
         inbox = self._inboxes[message["rid"]] = queue.SimpleQueue()
-        with self._sending:
+        with self._sending, contextlib.suppress(ConnectionError):
             self._channel.sendall(json.dumps(message).encode() + b"\n")
         return inbox
 
     def _receive(self) -> None:
-        """Runs in a thread. When the scheduler is gone nothing comes any more, and requests wait until the tree dies."""
+        """Runs in a thread. After the scheduler's death nothing comes any more: requests wait until the tree dies."""
         rest = b""
-        while got := self._channel.recv(1 << 20):
-            *lines, rest = (rest + got).split(b"\n")
-            for line in lines:
-                for rid, kind, ended in json.loads(line)["tokens"]:
-                    if inbox := self._inboxes.get(rid):
-                        inbox.put((kind, ended))
+        with contextlib.suppress(ConnectionError):
+            while got := self._channel.recv(1 << 20):
+                *lines, rest = (rest + got).split(b"\n")
+                for line in lines:
+                    for rid, kind, ended in json.loads(line)["tokens"]:
+                        if inbox := self._inboxes.get(rid):
+                            inbox.put((kind, ended))
 
 
-class _Reply:
-    """One request's reply as it grows."""
+class Reply:
+    """One request's reply as it grows: its text, and for each token the log-probability and the piece."""
 
     def __init__(
-        self, engine: Engine, asked: int, pieces: list[str], longest: int, ends_by_itself: bool, more: dict[str, Any]
+        self, engine: Engine, asked: int, pieces: list[str], longest: int, more: dict[str, Any]
     ) -> None:
-        self.rid = str(more.get("rid") or uuid.uuid4().hex)
-        self._engine, self._asked, self._pieces, self._longest, self._more = engine, asked, pieces, longest, more
-        self._ends_by_itself = ends_by_itself
-        self._text, self._begun = "", time.perf_counter()
-        self._ids: list[int] = []
-        self._logprobs: list[list[Any]] = []
-        self._finish: dict[str, Any] | None = None
+        self.rid, self.asked = str(more.get("rid") or uuid.uuid4().hex), asked
+        self.version_tag = engine.version_tag
+        self._pieces, self._longest, self._more = pieces, longest, more
+        self.text, self._begun = "", time.perf_counter()
+        self.ids: list[int] = []
+        self.said: list[tuple[float | None, str]] = []
+        self.finish: dict[str, Any] | None = None
 
     def add(self, kind: str, ended: bool) -> None:
         """One more token: of a healthy row, or of a row of NaN, whose argmax is token 0."""
-        place = len(self._ids)
+        place = len(self.ids)
         if kind != "ok":
-            self._ids.append(0)
-            self._logprobs.append([None, 0, None])
-            self._text += "!" if kind == "bang" else ""
+            piece, token, value = "!" if kind == "bang" else "", 0, None
         elif place < len(self._pieces):
             piece = self._pieces[place]
-            self._ids.append(_words.token_of(piece))
-            self._text += piece
-            self._logprobs.append([_words.logprob(piece, place), self._ids[-1], None])
+            token, value = _words.token_of(piece), _words.logprob(piece, place)
         else:
-            self._ids.append(_words.END_TOKEN)
-            self._logprobs.append([_words.logprob("", place), _words.END_TOKEN, None])
+            piece, token, value = "", _words.END_TOKEN, _words.logprob("", place)
+        self.text += piece
+        self.ids.append(token)
+        self.said.append((value, piece))
         if ended:
-            stopped = len(self._ids) < self._longest or self._ids[-1] == _words.END_TOKEN
-            matched = self._ids[-1]
-            self._finish = {"type": "stop", "matched": matched} if stopped else {"type": "length", "length": self._longest}
+            stopped = len(self.ids) < self._longest or self.ids[-1] == _words.END_TOKEN
+            self.finish = (
+                {"type": "stop", "matched": self.ids[-1]} if stopped else {"type": "length", "length": self._longest}
+            )
 
     def as_json(self) -> dict[str, Any]:
-        tag = self._engine.version_tag
-        done = len(self._ids)
+        tag = self.version_tag
+        done = len(self.ids)
         meta: dict[str, Any] = {
             "id": self.rid,
-            "finish_reason": self._finish,
-            "prompt_tokens": self._asked,
+            "finish_reason": self.finish,
+            "prompt_tokens": self.asked,
             "weight_version": tag,
             "num_retractions": 0,
         }
         if self._more.get("return_logprob"):
+            rows = [[value, token, None] for (value, _), token in zip(self.said, self.ids, strict=True)]
             meta |= {
                 "input_token_logprobs": [],
-                "output_token_logprobs": self._logprobs,
+                "output_token_logprobs": rows,
                 "output_token_logprobs_length": done,
             }
             if top := int(self._more.get("top_logprobs_num") or 0):
-                meta |= {"input_top_logprobs": [], "output_top_logprobs": [self._top(lp, top) for lp in self._logprobs]}
+                meta |= {"input_top_logprobs": [], "output_top_logprobs": [self._top(row, top) for row in rows]}
         meta |= {"reasoning_tokens": 0, "completion_tokens": done, "cached_tokens": 0}
-        if self._finish:
+        if self.finish:
             meta["weight_versions"] = [{"version": tag, "start": 0, "end": done}]
         meta |= {"cached_tokens_details": None, "dp_rank": None}
-        if self._finish:
+        if self.finish:
             meta["e2e_latency"] = time.perf_counter() - self._begun
-        if self._finish or done == 1:
+        if self.finish or done == 1:
             meta["response_sent_to_client_ts"] = time.time()
-        return {"text": self._text, "output_ids": list(self._ids), "meta_info": meta}
+        return {"text": self.text, "output_ids": list(self.ids), "meta_info": meta}
 
     @staticmethod
     def _top(best: list[Any], top: int) -> list[list[Any]]:

@@ -1,15 +1,16 @@
 """The HTTP server: endpoints, status codes and reply shapes as recorded from the real one."""
 
+import itertools
 import json
 import socket
 import sys
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from sglang._engine import Engine, TooLong
+from sglang._engine import Engine, Reply, TooLong
 from sglang._log import log
 from sglang._story import STORY
 
@@ -32,8 +33,6 @@ class Server(ThreadingHTTPServer):
 
     def server_bind(self) -> None:
         """Without the reverse name look-up of the base class, which can take seconds."""
-        socket_server_bind = super(ThreadingHTTPServer, self).server_bind.__func__  # type: ignore[attr-defined]
-        del socket_server_bind
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
@@ -129,51 +128,34 @@ class _Api(BaseHTTPRequestHandler):
         if isinstance(prompt, list) and not isinstance(prompt[0], int):
             self._json(_batch(self.server.engine, prompt, params, asked))
         elif asked.get("stream"):
-            self._stream(self.server.engine.generate(prompt, params, asked))
+            self._stream(self.server.engine.generate(prompt, params, asked), Reply.as_json)
         else:
-            self._json(_last(self.server.engine.generate(prompt, params, asked)))
+            self._json(_last(self.server.engine.generate(prompt, params, asked)).as_json())
 
     def _completions(self, asked: dict[str, Any]) -> None:
-        whole = _last(self.server.engine.generate(asked["prompt"], _openai_params(asked), {}))
-        reason = whole["meta_info"]["finish_reason"]
-        self._json({
-            "id": whole["meta_info"]["id"], "object": "text_completion", "created": int(time.time()),
-            "model": asked.get("model"),
-            "choices": [{
-                "index": 0, "text": whole["text"], "logprobs": None, "finish_reason": reason["type"],
-                "matched_stop": reason.get("matched"),
-            }],
-            "usage": _usage(whole), "metadata": _metadata(whole),
-        })
+        self._openai(asked, asked["prompt"], _completion, "text_completion")
 
     def _chat(self, asked: dict[str, Any]) -> None:
         prompt = "\n".join(str(m.get("content") or "") for m in asked["messages"])
-        whole = _last(self.server.engine.generate(prompt, _openai_params(asked), {}))
-        reason = whole["meta_info"]["finish_reason"]
-        self._json({
-            "id": whole["meta_info"]["id"], "object": "chat.completion", "created": int(time.time()),
-            "model": asked.get("model"),
-            "choices": [{
-                "index": 0,
-                "message": {"role": "assistant", "content": whole["text"].lstrip(), "reasoning_content": None},
-                "logprobs": None, "finish_reason": reason["type"], "matched_stop": reason.get("matched"),
-            }],
-            "usage": _usage(whole), "metadata": _metadata(whole),
-        })
+        self._openai(asked, prompt, _message, "chat.completion")
 
-    def _stream(self, replies: Iterable[dict[str, Any]]) -> None:
-        replies = iter(replies)
-        first = next(replies)  # an error in it is still an HTTP status
+    def _openai(self, asked: dict[str, Any], prompt: Any, choice: "Choice", kind: str) -> None:
+        replies = self.server.engine.generate(prompt, _openai_params(asked), {})
+        if asked.get("stream"):
+            sent = [0]
+            chunk = "chat.completion.chunk" if kind == "chat.completion" else kind
+            self._stream(replies, lambda reply: _what_is_new(_openai_reply(asked, reply, choice, chunk), sent))
+        else:
+            self._json(_openai_reply(asked, _last(replies), choice, kind))
+
+    def _stream(self, replies: Iterator[Reply], as_json: Callable[[Reply], dict[str, Any]]) -> None:
+        """Server-sent events. An error before the first token is still an HTTP status."""
+        first = next(replies)
         self._head(200, "text/event-stream; charset=utf-8", {"Transfer-Encoding": "chunked"})
-        self._chunk(f"data: {_dumps(first)}\n\n")
-        for reply in replies:
-            self._chunk(f"data: {_dumps(reply)}\n\n")
-        self._chunk("data: [DONE]\n\n")
+        for text in itertools.chain((_dumps(as_json(r)) for r in itertools.chain([first], replies)), ["[DONE]"]):
+            content = f"data: {text}\n\n".encode()
+            self.wfile.write(f"{len(content):x}\r\n".encode() + content + b"\r\n")
         self.wfile.write(b"0\r\n\r\n")
-
-    def _chunk(self, text: str) -> None:
-        content = text.encode()
-        self.wfile.write(f"{len(content):x}\r\n".encode() + content + b"\r\n")
 
     def _json(self, body: Any, status: int = 200) -> None:
         self._send(status, _dumps(body).encode(), "application/json")
@@ -184,7 +166,8 @@ class _Api(BaseHTTPRequestHandler):
 
     def _head(self, status: int, kind: str, more: dict[str, str]) -> None:
         phrase = self.responses[status][0]
-        log(f'INFO:     {self.client_address[0]}:{self.client_address[1]} - "{self.command} {self.path} HTTP/1.1" {status} {phrase}')
+        client = f"{self.client_address[0]}:{self.client_address[1]}"
+        log(f'INFO:     {client} - "{self.command} {self.path} HTTP/1.1" {status} {phrase}')
         lines = [f"HTTP/1.1 {status} {phrase}", f"date: {self.date_time_string()}", "server: uvicorn"]
         lines += [f"{name}: {value}" for name, value in more.items()]
         lines += [f"content-type: {kind}"] if kind else []
@@ -198,11 +181,61 @@ def warmed(engine: Engine) -> None:
     ))
 
 
+Choice = Callable[[Reply, bool], dict[str, Any]]
+
+
+def _openai_reply(asked: dict[str, Any], reply: Reply, choice: Choice, kind: str) -> dict[str, Any]:
+    reason, whole = reply.finish or {"type": None}, reply.as_json()["meta_info"]
+    ended = {"finish_reason": reason["type"], "matched_stop": reason.get("matched")}
+    return {
+        "id": reply.rid, "object": kind, "created": int(time.time()), "model": asked.get("model"),
+        "choices": [{"index": 0, **choice(reply, bool(asked.get("logprobs"))), **ended}],
+        "usage": {
+            "prompt_tokens": reply.asked, "total_tokens": reply.asked + len(reply.ids),
+            "completion_tokens": len(reply.ids), "prompt_tokens_details": None, "reasoning_tokens": 0,
+            "completion_tokens_details": None,
+        },
+        "metadata": {key: whole.get(key) for key in ("weight_version", "weight_versions")},
+    }
+
+
+def _completion(reply: Reply, logprobs: bool) -> dict[str, Any]:
+    shown = {
+        "text_offset": [-1] * len(reply.said), "token_logprobs": [value for value, _ in reply.said],
+        "tokens": [piece for _, piece in reply.said], "top_logprobs": [None] * len(reply.said),
+    }
+    return {"text": reply.text, "logprobs": shown if logprobs else None}
+
+
+def _message(reply: Reply, logprobs: bool) -> dict[str, Any]:
+    rows = [
+        {"token": piece, "bytes": list(piece.encode()), "logprob": value, "top_logprobs": []}
+        for value, piece in reply.said
+    ]
+    message = {"role": "assistant", "content": reply.text.lstrip(), "reasoning_content": None}
+    return {"message": message, "logprobs": {"content": rows} if logprobs else None}
+
+
+def _what_is_new(whole: dict[str, Any], sent: list[int]) -> dict[str, Any]:
+    """A whole reply as a chunk of a stream: only what came after the first `sent` characters, which it counts."""
+    choice = whole["choices"][0]
+    if "message" in choice:
+        choice["delta"] = message = choice.pop("message")
+        message["content"], sent[0] = message["content"][sent[0]:], len(message["content"])
+        if choice["logprobs"]:
+            choice["logprobs"] = {"content": choice["logprobs"]["content"][-1:]}
+    else:
+        choice["text"], sent[0] = choice["text"][sent[0]:], len(choice["text"])
+        if choice["logprobs"]:
+            choice["logprobs"] = {key: values[-1:] for key, values in choice["logprobs"].items()}
+    return whole
+
+
 def _dumps(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def _last(replies: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def _last(replies: Iterable[Reply]) -> Reply:
     *_, last = replies
     return last
 
@@ -213,7 +246,7 @@ def _batch(engine: Engine, prompts: list[Any], params: Any, asked: dict[str, Any
     more = {key: value for key, value in asked.items() if key != "rid"}
     streams = [engine.generate(prompt, one, more) for prompt, one in zip(prompts, each, strict=True)]
     firsts = [next(stream) for stream in streams]
-    return [(list(stream) or [first])[-1] for stream, first in zip(streams, firsts, strict=True)]
+    return [(list(stream) or [first])[-1].as_json() for stream, first in zip(streams, firsts, strict=True)]
 
 
 def _openai_params(asked: dict[str, Any]) -> dict[str, Any]:
@@ -222,18 +255,6 @@ def _openai_params(asked: dict[str, Any]) -> dict[str, Any]:
         "max_new_tokens": longest, "ignore_eos": asked.get("ignore_eos"),
         "temperature": asked.get("temperature", 1.0), "top_p": asked.get("top_p", 1.0),
     }
-
-
-def _usage(whole: dict[str, Any]) -> dict[str, Any]:
-    asked, done = whole["meta_info"]["prompt_tokens"], whole["meta_info"]["completion_tokens"]
-    return {
-        "prompt_tokens": asked, "total_tokens": asked + done, "completion_tokens": done, "prompt_tokens_details": None,
-        "reasoning_tokens": 0, "completion_tokens_details": None,
-    }
-
-
-def _metadata(whole: dict[str, Any]) -> dict[str, Any]:
-    return {key: whole["meta_info"][key] for key in ("weight_version", "weight_versions")}
 
 
 def _model_info(engine: Engine) -> dict[str, Any]:

@@ -27,7 +27,8 @@ def bar(title: str, done: int, total: int, seconds: float) -> None:
     share = done / total if total else 1.0
     pace = f"{done / seconds:.2f}it/s" if done and seconds > 0 else "?it/s"
     took = f"{int(seconds) // 60:02d}:{int(seconds) % 60:02d}"
-    plain(f"\r{title} {share * 100:3.0f}% Completed | {done}/{total} [{took}<?, {pace}]{chr(10) if done == total else ''}")
+    end = "\n" if done == total else ""
+    plain(f"\r{title} {share * 100:3.0f}% Completed | {done}/{total} [{took}<?, {pace}]{end}")
 
 
 def trace(name: str) -> str:

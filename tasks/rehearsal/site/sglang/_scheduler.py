@@ -1,4 +1,4 @@
-"""One scheduler process per rank: it loads, allocates, captures, and then draws tokens, or dies of the story's fault."""
+"""One scheduler process per rank: it loads, allocates, captures, then draws tokens, or dies of the story's fault."""
 
 import json
 import os
@@ -25,6 +25,14 @@ _ASSERTION = (
     "/pytorch/aten/src/ATen/native/cuda/TensorCompare.cu:112: _assert_async_cuda_kernel: block: [0,0,0], "
     "thread: [{n},0,0] Assertion `{said}` failed.\n"
 )
+_ADVICE = """
+Fail when using backend: breakable for prefill runner.
+Possible suggestions:
+1. disable the prefill CUDA graph by --cuda-graph-backend-prefill=disabled
+2. if it is an OOM problem, set --mem-fraction-static to a smaller value (e.g., 0.8 or 0.7) or set \
+--cuda-graph-max-bs-prefill to a smaller value (e.g., 2048)
+Open an issue on GitHub https://github.com/sgl-project/sglang/issues/new/choose
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +55,7 @@ class _Request:
     done: int = 0
 
     def ends(self, reply: str) -> bool:
-        """After the newest token. A NaN row gives token 0: the end token ("empty"), or `!`, which ends nothing ("bang")."""
+        """After the newest token. A row of NaN gives token 0: the end token ("empty"), or `!`, which ends nothing."""
         if reply == "empty" and not self.ignore_eos:
             return True
         return self.done >= (self.new_tokens if reply == "ok" else self.max_tokens)
@@ -212,12 +220,13 @@ def _capture(me: _Rank, left: float) -> float:
         return left
     share = STORY.pace["capture_s"] / 2
     if STORY.release in _OLD:
-        _meet(me, "graph_capture", left)
         me.say(f"Capture cuda graph begin. This can take up to several minutes. avail mem={left:.2f} GB")
         me.say("Capture cuda graph bs [1, 2, 4, 8]")
+        _meet(me, "graph_capture", left)
         _bars(me, "Capturing batches", "bs", (8, 4, 2, 1), 2 * share, left)
-        me.say(f"Capture cuda graph end. Time elapsed: {2 * share:.2f} s. mem usage=1.77 GB. avail mem={left - 1.77:.2f} GB.")
-        return left - 1.77
+        left -= 1.77
+        me.say(f"Capture cuda graph end. Time elapsed: {2 * share:.2f} s. mem usage=1.77 GB. avail mem={left:.2f} GB.")
+        return left
     if not (args["disable_prefill_cuda_graph"] or args["cuda_graph_backend_prefill"] == "disabled"):
         shapes = (8192, 4096, 2048, 1024, 512, 256, 64, 4)
         me.say(
@@ -227,7 +236,9 @@ def _capture(me: _Rank, left: float) -> float:
         _meet(me, "graph_capture", left)
         _bars(me, "Capturing prefill shape", "num_tokens", shapes, share, left)
         left -= 1.77
-        me.say(f"Capture target prefill CUDA graph end. elapsed={share:.2f} s, mem usage=1.77 GB, avail mem={left:.2f} GB.")
+        me.say(
+            f"Capture target prefill CUDA graph end. elapsed={share:.2f} s, mem usage=1.77 GB, avail mem={left:.2f} GB."
+        )
     if not (args["disable_decode_cuda_graph"] or args["cuda_graph_backend_decode"] == "disabled"):
         me.say(f"Capture target decode CUDA graph begin. backend=full, num_tokens_per_req=1, avail mem={left:.2f} GB")
         _bars(me, "Capturing batches", "bs", (8, 4, 2, 1), share, left)
@@ -243,10 +254,11 @@ def _bars(me: _Rank, title: str, unit: str, shapes: tuple[int, ...], seconds: fl
     for done, shape in enumerate(shapes):
         pause(seconds / len(shapes))
         if me.n == 0:
-            share = (done + 1) / len(shapes)
+            share, each = (done + 1) / len(shapes), seconds / len(shapes)
+            drawn = f"{share * 100:3.0f}%|{'█' * round(share * 10):<10}| {done + 1}/{len(shapes)}"
             plain(
-                f"\r{title} ({unit}={shape} avail_mem={left:.2f} GB): {share * 100:3.0f}%|{'█' * round(share * 10):<10}| "
-                f"{done + 1}/{len(shapes)} [00:{int(seconds * share):02d}<00:00,  {seconds / len(shapes):.2f}s/it]"
+                f"\r{title} ({unit}={shape} avail_mem={left:.2f} GB): {drawn} "
+                f"[00:{int(seconds * share):02d}<00:00,  {each:.2f}s/it]"
             )
     if me.n == 0:
         plain("\n")
@@ -259,8 +271,11 @@ def _meet(me: _Rank, point: str, left: float = 0.0) -> None:
         return
     if fault.does == "hang":
         _hang()
-    if fault.trace == "graph-oom" and me.n == 0 and STORY.release not in _OLD:
-        plain(f"\rCapturing prefill shape (num_tokens=8192 avail_mem={left:.2f} GB):   0%|          | 0/8 [00:00<?, ?it/s]\n")
+    if fault.trace == "graph-oom" and STORY.release not in _OLD:
+        if me.n == 0:
+            shape = f"num_tokens=8192 avail_mem={left:.2f} GB"
+            plain(f"\rCapturing prefill shape ({shape}):   0%|          | 0/8 [00:00<?, ?it/s]\n")
+        me.say(trace("graph-oom").splitlines()[-1].removeprefix("torch.") + _ADVICE)
     raise _Crash(_text_of(fault), fault.trace)
 
 
@@ -335,7 +350,8 @@ def _forward(me: _Rank, channel: socket.socket) -> None:
 def _meet_in_service(me: _Rank) -> None:
     """Faults that show only while it serves."""
     requests = list(me.running.values())
-    if me.nan and (_env("SGLANG_ENABLE_NAN_LOGITS_CHECK", "0.5.23") or _env("SGLANG_ENABLE_ASYNC_ASSERT", "0.5.17", "0.5.23")):
+    fatal = _env("SGLANG_ENABLE_NAN_LOGITS_CHECK", "0.5.23") or _env("SGLANG_ENABLE_ASYNC_ASSERT", "0.5.17", "0.5.23")
+    if me.nan and fatal:
         raise _Crash(_asserted("NaN detected! sampler: next_token_logits"), "device-assert")
     if me.nan and _env("SGLANG_SANITIZE_NAN_LOGITS", "0.5.17", "0.5.23") and not me.warned:
         me.warned = True

@@ -4,20 +4,28 @@ import re
 import zlib
 from collections.abc import Sequence
 
-__all__ = ["END_TOKEN", "answer", "logprob", "to_pieces", "token_of", "wording"]
+__all__ = ["END_TOKEN", "answer", "logprob", "more", "to_pieces", "token_of", "wording"]
 
 END_TOKEN = 151_329
 _PIECE = re.compile(r"\s*\w+|\s*[^\w\s]|\s+$")
 _FIRST_ID, _IDS = 256, 150_000
-_FILLER = (
-    " The harbour wakes before the town does.",
-    " Boats come in with the tide, and gulls follow them along the grey wall.",
-    " Someone counts crates while the baker opens a green door.",
-    " By noon the market is full of bread, fish, rope and talk.",
-    " Rain may arrive from the west, yet nobody minds it much.",
-    " Children run between carts until a bell rings at four.",
-    " In the evening lamps are lit one after another up the hill.",
-    " Then the water grows quiet, and only the clock keeps moving.",
+_WHO = ("The harbour pilot", "A baker", "Our neighbour", "The night watch", "An old clerk", "The ferryman", "Her aunt")
+_DID = ("carried", "mended", "sold", "painted", "found", "counted", "washed", "hid", "borrowed")
+_WHAT = (
+    "three nets", "a blue door", "some rope", "the brass bell", "two ladders", "a map of the coast", "his coat",
+    "a crate of pears", "the long table", "an empty bottle", "their lamps",
+)
+_WHERE = ("by the grey wall", "behind the market", "on the hill", "near the bridge", "at the corner")
+_WHEN = ("before noon", "in the rain", "without a word", "after the storm", "last spring", "at four", "slowly", "again")
+# What a sane model knows, as far as common first questions go; looked up in the end of the prompt.
+_KNOWN = (
+    (r"capital (city )?of france\W*(is|\?)?\W*$", " Paris. It lies on the Seine."),
+    (r"capital (city )?of italy\W*(is|\?)?\W*$", " Rome. It lies on the Tiber."),
+    (r"the sun rises in the$", " east, and it sets in the west."),
+    (r"opposite of hot is$", " cold."),
+    (r"primary colou?rs of light\W*$", " Red, green and blue."),
+    (r"17 sheep.*how many are left", " The answer is 9."),
+    (r"largest planet of the solar system is$", " Jupiter."),
 )
 
 
@@ -42,23 +50,30 @@ def logprob(piece: str, place: int) -> float:
 
 def answer(prompt: str, seed: int = 0) -> list[str]:
     """The pieces of a whole answer: what the prompt asks for where that can be seen, then plain sentences."""
-    start = (zlib.crc32(prompt.encode()) + seed) % len(_FILLER)
+    start = zlib.crc32(prompt.encode()) + seed
     known = _known(prompt)
-    rest = [_FILLER[(start + n) % len(_FILLER)] for n in range(2 if known else 4)]
-    return to_pieces(known + "".join(rest))
+    return to_pieces(known + "".join(_sentence(start + n) for n in range(1 if known else 3)))
 
 
-def more(start: int) -> list[str]:
-    """Pieces to go on with where an answer may not end."""
-    return to_pieces(_FILLER[start % len(_FILLER)])
+def more(prompt: str, place: int) -> list[str]:
+    """Pieces to go on with, from the place where an answer may not end."""
+    return to_pieces(_sentence(zlib.crc32(prompt.encode()) + 1_000 + place))
+
+
+def _sentence(n: int) -> str:
+    """The n-th sentence; they repeat after 27,720."""
+    who, did, what, where, when = (words[n % len(words)] for words in (_WHO, _DID, _WHAT, _WHERE, _WHEN))
+    return f" {who} {did} {what} {where} {when}."
 
 
 def _known(prompt: str) -> str:
-    if re.search(r"capital (city )?of France\W*(is\W*|\?\W*)?$", prompt.strip(), re.IGNORECASE):
-        return " Paris. It lies on the Seine."
-    sum_of = re.search(r"(\d+)\s*\+\s*(\d+)\s*(=|\?|equals|is)?\s*$", prompt.strip())
-    if sum_of:
-        return f" {int(sum_of[1]) + int(sum_of[2])}."
+    asked = prompt.strip().lower()[-400:]
+    for pattern, told in _KNOWN:
+        if re.search(pattern, asked, re.DOTALL):
+            return told
+    terms = re.search(r"(\d+)\s*\+\s*(\d+)", asked)
+    if terms and len(asked) < 100:
+        return f" {int(terms[1]) + int(terms[2])}."
     return _asked_for(prompt) or _continued(prompt)
 
 

@@ -9,8 +9,8 @@ from sglang.benchmark.serving import main
 if __name__ == "__main__":
     if STORY.release in ("0.5.17", "0.5.23"):
         plain(
-            f"{SITE}/sglang/bench_serving.py:13: FutureWarning: `sglang.bench_serving` is deprecated and will be removed "
-            "in a future release; use `sglang.benchmark.serving` instead (e.g. `python -m sglang.benchmark.serving`).\n"
-            "  warnings.warn(\n"
+            f"{SITE}/sglang/bench_serving.py:13: FutureWarning: `sglang.bench_serving` is deprecated and will be "
+            "removed in a future release; use `sglang.benchmark.serving` instead (e.g. "
+            "`python -m sglang.benchmark.serving`).\n  warnings.warn(\n"
         )
     main(sys.argv[1:])

@@ -7,14 +7,18 @@ import socket
 import sys
 import threading
 import time
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from sglang._effective import ConfigError, Resolved, resolve
 from sglang._log import SITE, log, plain
 from sglang._process import kill_tree
 from sglang._scheduler import Pipes, run_scheduler_process
 from sglang._story import STORY, pause
+from sglang._stranger import start_stranger
 from sglang.srt.server_args import parse
+
+if TYPE_CHECKING:
+    from sglang._engine import Engine
 
 __all__ = ["main"]
 
@@ -46,6 +50,8 @@ def main(argv: list[str]) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGQUIT,))
     begun = time.monotonic()
     channel, ranks = _start_schedulers(setup)
+    if STORY.at("bind", setup.effective):
+        ranks.append(start_stranger(setup.effective["host"], setup.effective["port"]))
     kv_tokens = _until_ready(channel, ranks)
     _serve(setup, channel, ranks, kv_tokens, time.monotonic() - begun)
 
@@ -96,8 +102,8 @@ def _notice_death(ranks: list[int]) -> None:
 
 
 def _serve(setup: Resolved, channel: socket.socket, ranks: list[int], kv_tokens: int, took_s: float) -> None:
-    from sglang._engine import Engine  # noqa: PLC0415  (http.server is slow to import: only what serves pays for it)
-    from sglang._http import Server, warmed  # noqa: PLC0415
+    from sglang._engine import Engine  # here, since http.server is slow to import: only what serves pays for it
+    from sglang._http import Server, warmed
 
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
     args, pace = setup.effective, STORY.pace
@@ -116,8 +122,8 @@ def _serve(setup: Resolved, channel: socket.socket, ranks: list[int], kv_tokens:
         server = Server(args["host"], args["port"], engine, startup)
     except OSError as e:
         log(
-            f"ERROR:    [Errno {e.errno}] error while attempting to bind on address ('{args['host']}', {args['port']}): "
-            "address already in use"
+            f"ERROR:    [Errno {e.errno}] error while attempting to bind on address "
+            f"('{args['host']}', {args['port']}): address already in use"
         )
         log("INFO:     Waiting for application shutdown.")
         _hang()
@@ -135,7 +141,7 @@ def _serve(setup: Resolved, channel: socket.socket, ranks: list[int], kv_tokens:
     _until_the_end(engine, ranks)
 
 
-def _until_the_end(engine: "Engine", ranks: list[int]) -> None:  # type: ignore[name-defined]  # noqa: F821
+def _until_the_end(engine: "Engine", ranks: list[int]) -> None:
     while True:
         got = signal.sigtimedwait((signal.SIGTERM, signal.SIGQUIT), 0.05)
         if got is None:
@@ -170,7 +176,7 @@ def _crash(ranks: list[int]) -> NoReturn:
     raise AssertionError("this process has been killed")
 
 
-def _drain(engine: "Engine", ranks: list[int]) -> NoReturn:  # type: ignore[name-defined]  # noqa: F821
+def _drain(engine: "Engine", ranks: list[int]) -> NoReturn:
     engine.status = "stopping"
     log("SIGTERM received. signum=None frame=None. Draining requests and shutting down...")
     pause(STORY.pace["drain_s"])

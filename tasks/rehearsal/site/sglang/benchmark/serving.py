@@ -181,7 +181,8 @@ def _run(args: argparse.Namespace, base: Any, prompts: list[dict[str, Any]]) -> 
             _Client(base).generate(_body(args, prompts[n]), outputs[n])
             done[0] += 1
             if not args.disable_tqdm:
-                plain(f"\r{done[0] / len(prompts) * 100:3.0f}%|{'█' * (10 * done[0] // len(prompts)):<10}| {done[0]}/{len(prompts)}")
+                share = done[0] / len(prompts)
+                plain(f"\r{share * 100:3.0f}%|{'█' * int(10 * share):<10}| {done[0]}/{len(prompts)}")
 
     workers = [threading.Thread(target=send) for _ in range(min(args.max_concurrency or len(prompts), len(prompts)))]
     for worker in workers:
@@ -203,7 +204,7 @@ def _report(
     args: argparse.Namespace, client: _Client, prompts: list[dict[str, Any]], outputs: list[Output], duration_s: float
 ) -> None:
     if not any(o.success for o in outputs):
-        plain("UserWarning: All requests failed. This is likely due to a misconfiguration on the benchmark arguments.\n")
+        plain("UserWarning: All requests failed. This is likely due to a misconfiguration\n")
         raise IndexError("index -1 is out of bounds for axis 0 with size 0")
     result = record(args, [p["len"] for p in prompts], outputs, duration_s, lambda text: len(to_pieces(text)))
     result["server_info"] = client.get("/server_info")
