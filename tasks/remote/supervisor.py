@@ -37,7 +37,7 @@ MARK_ATTEMPT = "BRINGUP_ATTEMPT"
 MARK_STATE = "BRINGUP_STATE"  # the same attempt id in another state_dir is none of ours
 
 TICK_S = 0.1
-SCAN_S = 1.0            # how often the daemon looks at the process table; stretched to 20 times what a look costs
+SCAN_S = 0.5            # how often the daemon looks at the process table; stretched to 20 times what a look costs
 GRACE_S = 10.0          # SIGTERM to SIGKILL; SGLang drains its running requests in that time
 # For processes, GPU memory and port to go. Source: > 30 s was seen on GB300 (sglang 0.5.23 utils/network.py:64).
 CLEAN_S = 60.0
@@ -215,7 +215,10 @@ class State:
         return self.path("attempts", id, *names)
 
     def attempts(self) -> List[str]:
-        return sorted(e.name for e in os.scandir(self.path("attempts")) if e.is_dir())
+        try:
+            return sorted(e.name for e in os.scandir(self.path("attempts")) if e.is_dir())
+        except OSError:
+            return []
 
     def exit_of(self, id: str) -> Optional[Json]:
         return read_json(self.attempt(id, "exit.json"))
@@ -454,6 +457,12 @@ class Daemon:
         lease_s = self.record["lease_s"]
         if lease_s is None:
             return
+        if os.path.exists(self.state.path("keep")):
+            self.write_record(owner="kept:%s" % self.record["run_id"], lease_s=None)
+            for name in ("lease", "keep"):
+                with suppress(OSError):
+                    os.unlink(self.state.path(name))
+            return
         try:
             mark = os.stat(self.state.path("lease")).st_mtime_ns
         except OSError:
@@ -461,18 +470,15 @@ class Daemon:
         if mark != self.renewed_mark:
             self.renewed_mark, self.renewed_at = mark, time.monotonic()
         elif time.monotonic() - self.renewed_at > lease_s:
-            said = self.state.lock() or {}
-            if str(said.get("owner", "")).startswith("kept:"):
-                self.record.update(owner=said["owner"], lease_s=None)
-            else:
-                self.end("lease")
+            self.end("lease")
 
     def look_around(self) -> None:
         """Once a second: the guard lives and knows our processes, the lock is ours, orphans' zombies are collected."""
         began = time.monotonic()
         table = processes()
         if not lives(self.guard, self.record["guard"][1]):
-            self.spawn_guard()
+            with suppress(OSError):
+                self.spawn_guard()
         leaders = {s.leader.pid for s in self.live.values() if s.leader}
         for p in table.values():
             if p.parent == os.getpid() and p.zombie and p.pid not in leaders:
@@ -495,9 +501,6 @@ class Daemon:
         self.scan_at = now + max(SCAN_S, 20 * (now - began))
 
     def write_record(self, **changes: Any) -> None:
-        said = self.state.lock() or {}
-        if str(said.get("owner", "")).startswith("kept:"):
-            self.record.update(owner=said["owner"], lease_s=None)
         self.record.update(changes)
         with suppress(OSError):
             os.pwrite(self.lock_fd, encode_record(self.record), 0)
@@ -523,7 +526,10 @@ class Daemon:
             elif self.ending or os.path.exists(self.state.attempt(id, "stop")):
                 self.close(server, {"by": self.ending or "stop", "why": "it was not started"})
             else:
-                self.start(server, spec or {})
+                try:
+                    self.start(server, spec or {})
+                except OSError as e:  # no process, no descriptor left
+                    self.close(server, {"by": "supervisor", "why": "cannot fork: %s" % e})
         forget_secrets(spec_path)
         self.specs[id] = inode
 
@@ -666,24 +672,27 @@ class Daemon:
     # the guard
 
     def spawn_guard(self) -> None:
-        if self.pipe:
-            os.close(self.pipe)
-        ear, self.pipe = os.pipe()
-        os.set_blocking(self.pipe, False)
+        ear, pipe = os.pipe()
+        os.set_blocking(pipe, False)
         pid = os.fork()
         if pid == 0:
             try:
-                os.close(self.pipe)
+                os.close(pipe)
+                if self.pipe:
+                    os.close(self.pipe)
                 stand_guard(self.state, self.lock_fd, ear, self.record.get("gpu_mib"))
             except BaseException:  # noqa: BLE001 - a last word in supervisor.log; the next acquire reaps
                 traceback.print_exc()
             finally:
                 os._exit(0)
         os.close(ear)
+        if self.pipe:
+            os.close(self.pipe)
+        self.pipe, self.told = pipe, b""
         self.guard, p = pid, process(pid)
-        self.write_record(guard=[pid, p.start if p else 0])
         if self.live:
             self.tell_guard(self.ours(None).alive())
+        self.write_record(guard=[pid, p.start if p else 0])  # from here on others may count on it
 
     def tell_guard(self, known: Iterable[Process]) -> None:
         """A guard that cannot be told (dead, or stopped) still has marks and sessions to go by."""
@@ -695,8 +704,9 @@ class Daemon:
 
     def leave(self) -> None:
         """Release the lock, last of all; then the guard may go."""
-        with self.state.alone(CLEAN_S):
-            drop_lock(self.state, self.lock_fd)
+        with suppress(OSError):  # the folder itself may be gone
+            with self.state.alone(CLEAN_S):
+                drop_lock(self.state, self.lock_fd)
         with suppress(OSError):
             os.write(self.pipe, b"\nbye\n")
 
@@ -719,6 +729,9 @@ def stand_guard(state: State, lock_fd: int, ear: int, baseline: Optional[Json]) 
                 known = {(pid, start) for pid, start in json.loads(line.decode("ascii"))} if line else known
         if not more:
             break
+    if not os.path.isdir(state.dir):
+        reap_all(state, known, baseline)
+        return
     with state.alone(CLEAN_S):
         if _same(state.path("lock"), lock_fd):
             reap_all(state, known, baseline)
@@ -735,9 +748,13 @@ def _same(path: str, fd: int) -> bool:
 def drop_lock(state: State, lock_fd: int) -> None:
     """Remove the lock, when it is still the one that we hold. Only inside `alone`."""
     if _same(state.path("lock"), lock_fd):
-        for name in ("lease", "lock"):
-            with suppress(OSError):
-                os.unlink(state.path(name))
+        forget_lock(state)
+
+
+def forget_lock(state: State) -> None:
+    for name in ("keep", "lease", "lock"):
+        with suppress(OSError):
+            os.unlink(state.path(name))
 
 
 def encode_record(record: Json) -> bytes:
@@ -753,7 +770,9 @@ def acquire(state: State, ask: Json) -> Json:
     with state.alone(ask["wait_s"]):
         said = state.lock()
         if state.lock_is_held():
-            if said and said.get("run_id") == run_id and not said.get("ending"):
+            if said and said.get("run_id") == run_id:
+                if not _held_by(state, ask):
+                    return {"pending": True}  # it ends, or its guard clears away: soon the host is free
                 with suppress(OSError):
                     os.utime(state.path("lease"))
                 return dict(_holder(said), acquired=True, resumed=True)
@@ -763,9 +782,7 @@ def acquire(state: State, ask: Json) -> Json:
             if lease_s is not None and age_s is not None and age_s <= lease_s:
                 return dict(_holder(said), acquired=False)
         reaped = reap_all(state, baseline=(said or {}).get("gpu_mib"))
-        for name in ("lock", "lease"):
-            with suppress(FileNotFoundError):
-                os.unlink(state.path(name))
+        forget_lock(state)
         record = {
             "owner": ask["owner"], "run_id": run_id, "boot_id": boot_id(), "since": utc(),
             "lease_s": ask["lease_s"], "gpu_mib": gpu_memory(),
@@ -868,17 +885,14 @@ def renew(state: State, ask: Json) -> Json:
     if not _held_by(state, ask):
         return {"held": False}
     if ask.get("keep"):
-        with state.alone(ask["wait_s"]):
-            said = state.lock() or {}
+        os.close(os.open(state.path("keep"), os.O_WRONLY | os.O_CREAT, 0o600))
+
+        def kept() -> Optional[Json]:
             if not _held_by(state, ask):
                 return {"held": False}
-            said.update(owner="kept:%s" % ask["run_id"], lease_s=None)
-            fd = os.open(state.path("lock"), os.O_RDWR)
-            try:
-                os.pwrite(fd, encode_record(said), 0)
-            finally:
-                os.close(fd)
-        return dict(_holder(said), held=True)
+            return {"held": True} if (state.lock() or {}).get("lease_s") is None else None
+
+        return _poll(kept, ask["wait_s"])
     try:
         os.utime(state.path("lease"))
     except FileNotFoundError:
@@ -889,7 +903,7 @@ def renew(state: State, ask: Json) -> Json:
 def stop(state: State, ask: Json) -> Json:
     """Ask for a server's end and wait for it, until the host is clean of it."""
     id = ask["id"]
-    if not os.path.isdir(state.attempt(id)):
+    if not os.path.exists(state.attempt(id, "spec.json")):
         return {"exit": None}
     if not _may_stop(state, ask):
         return dict(_holder(state.lock() or {}), refused=True)
@@ -910,17 +924,16 @@ def release(state: State, ask: Json) -> Json:
     """Stop everything of the run and give the host back; waits for it."""
     if not _may_stop(state, ask):
         return dict(_holder(state.lock() or {}), refused=True)
-    said = state.lock()
-    if said is None:
-        return {"released": True}
-    daemon = process(said["pid"]) if said.get("pid") else None
-    if daemon and daemon.start == said.get("start"):
-        send(daemon, signal.SIGUSR1)
+    run_id = (state.lock() or {}).get("run_id")
 
     def released() -> Optional[Json]:
-        if state.lock() is None or (state.lock() or {}).get("run_id", ask["run_id"]) != said.get("run_id"):
+        said = state.lock()
+        if said is None or said.get("run_id", run_id) != run_id:
             return {"released": True}
-        if not lives(said.get("pid"), said.get("start")):
+        daemon = process(said.get("pid", 0))
+        if daemon and daemon.start == said.get("start") and not daemon.zombie:
+            send(daemon, signal.SIGUSR1)
+        else:
             reap(state, ask)
         return None
 
@@ -934,9 +947,7 @@ def reap(state: State, ask: Json) -> Json:
         if state.lock_is_held():
             return dict(_holder(said or {}), reaped=False)
         done = reap_all(state, baseline=(said or {}).get("gpu_mib"))
-        for name in ("lease", "lock"):
-            with suppress(FileNotFoundError):
-                os.unlink(state.path(name))
+        forget_lock(state)
         return dict(done, reaped=True)
 
 
@@ -982,6 +993,8 @@ def main(argv: List[str]) -> int:
         return 2
     try:
         answer = VERBS[argv[1]](State(argv[2]), dict({"wait_s": 10.0}, **json.loads(argv[3])))
+    except TimeoutError:
+        answer = {"pending": True}
     except (OSError, ValueError, KeyError) as e:
         print(json.dumps({"error": "%s: %s" % (type(e).__name__, e)}))
         return 1
