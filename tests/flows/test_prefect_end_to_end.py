@@ -1,0 +1,207 @@
+"""A real server, a real worker and the real command line: what a person does, and what the run page then shows.
+
+One server for the whole module (10 s to start). The host is the rehearsal's: this machine, with stories of our own.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from deployments.child import children
+from deployments.serve import environment, serving
+from deployments.worker import POOL, working
+from settings.source import SETTINGS_DIR
+from settings.words import RunOutcome
+from tasks.deadline import Deadline, pause
+from tasks.pure.record import RunRecord
+from tasks.store import newest_run, read_record
+
+pytestmark = [pytest.mark.prefect, pytest.mark.timeout(420)]
+
+ROOT = SETTINGS_DIR.parent
+PREFECT = Path(sys.executable).with_name("prefect")
+LEASE_S = 5.0
+ENDED = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
+
+LOADS_FOR_EVER = """
+why     = "weights that take ten minutes, so that there is a middle to end it in"
+release = "0.5.9"
+speed   = 1.0
+pace    = { import_s = 0.2, init_s = 0.2, load_s = 600.0 }
+
+[expect]
+outcome = "serving"
+trail   = [{ rung = "auto", outcome = "passed" }]
+"""
+
+
+@dataclass(frozen=True)
+class Prefect:
+    """A running server with one worker, and what the tests ask of it."""
+
+    env: dict[str, str]
+    worker: subprocess.Popen[bytes]
+    home: Path
+
+    def cli(self, *words: str) -> str:
+        """`prefect <words>` as typed in the checkout with .venv active."""
+        ran = subprocess.run(
+            [PREFECT, *words], cwd=ROOT, env=self.env, capture_output=True, text=True, check=False, timeout=120
+        )
+        assert 0 == ran.returncode, ran.stdout + ran.stderr
+        return ran.stdout
+
+    def ask(self, path: str, **body: Any) -> Any:
+        return httpx.post(f"{self.env['PREFECT_API_URL']}{path}", json=body, timeout=30.0).raise_for_status().json()
+
+    def runs(self) -> list[dict[str, Any]]:
+        """Runs that somebody asked for, the newest first; the nightly's scheduled ones and subflows are none."""
+        wanted = {"tags": {"all_": ["asked"]}}
+        return list(self.ask("/flow_runs/filter", flow_runs=wanted, sort="EXPECTED_START_TIME_DESC"))
+
+    def submit(self, deployment: str, host: "Rehearsed") -> str:
+        """The id of a new run."""
+        given = ["-p", f"target={host.target}", "-p", f"runs={host.runs}", "--tag", "asked"]
+        self.cli("deployment", "run", deployment, *given)
+        return str(self.runs()[0]["id"])
+
+    def state(self, run_id: str) -> tuple[str, str]:
+        run = httpx.get(f"{self.env['PREFECT_API_URL']}/flow_runs/{run_id}", timeout=30.0).raise_for_status().json()
+        return run["state"]["type"], run["state"]["name"]
+
+    def steps(self, run_id: str) -> dict[str, str]:
+        """Name → state name of the attempts of a run and of every step in them."""
+        attempts = self.ask("/flow_runs/filter", flow_runs={"parent_flow_run_id": {"any_": [run_id]}})
+        ids = [run_id, *(a["id"] for a in attempts)]
+        tasks = self.ask("/task_runs/filter", task_runs={"flow_run_id": {"any_": ids}}, limit=200)
+        return {run["name"]: run["state"]["name"] for run in [*tasks, *attempts] if run["state"]}
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """A simulated host of one test: its target file, its story, and where its runs are stored."""
+
+    folder: Path
+    story: Path
+
+    @property
+    def runs(self) -> Path:
+        return self.folder / "runs"
+
+    @property
+    def target(self) -> Path:
+        return self.folder / "gpu-host.toml"
+
+    def written(self) -> "Rehearsed":
+        shipped = tomllib.loads((SETTINGS_DIR / "targets/rehearsal.toml").read_text())
+        here = str(SETTINGS_DIR / "targets")
+        env = {**shipped.pop("env"), "REHEARSAL_STORY": str(self.story)}
+        values = {**shipped, "python": sys.executable, "state_dir": str(self.folder / "state"), "lease_s": LEASE_S}
+        lines = [f"{k} = {_toml(v, here)}" for k, v in values.items()]
+        lines += ["[env]", *(f"{k} = {_toml(v, here)}" for k, v in env.items())]
+        self.target.write_text("\n".join(lines))
+        return self
+
+    def processes(self) -> list[int]:
+        """Everything that runs on this host: it has this host's story in its environment."""
+        mark = f"REHEARSAL_STORY={self.story}".encode()
+        return [int(pid.name) for pid in Path("/proc").glob("[0-9]*") if mark in _environ(pid)]
+
+    def record(self) -> RunRecord:
+        return read_record(newest_run(self.runs))
+
+
+def test_the_literal_command_brings_the_model_up(prefect: Prefect, tmp_path: Path) -> None:
+    host = Rehearsed(tmp_path, SETTINGS_DIR / "rehearsals/founding.toml").written()
+    run_id = prefect.submit("glm5-bringup", host)
+    _until(lambda: prefect.state(run_id)[0] in ENDED, within_s=180)
+
+    assert ("COMPLETED", "Serving") == prefect.state(run_id)
+    steps = prefect.steps(run_id)
+    branch = {"1-auto": "NaN", "3-flashmla-sparse": "NaN", "4-trtllm": "NaN", "5-bf16-kv": "Passed"}
+    assert branch == {name: steps.get(name) for name in branch}
+    assert ("Passed", "NaN") == (steps["trtllm: ready"], steps["trtllm: decode"])
+    tables = prefect.ask("/artifacts/filter", artifacts={"key": {"any_": ["branch-taken"]}})
+    assert [run_id] == [table["flow_run_id"] for table in tables]
+    record = host.record()
+    assert (RunOutcome.SERVING, 5) == (record.outcome, record.winner)
+    assert [] == host.processes()
+
+
+def test_a_run_cancelled_in_mid_load_leaves_the_host_empty(prefect: Prefect, loading: tuple[str, Rehearsed]) -> None:
+    run_id, host = loading
+    prefect.cli("flow-run", "cancel", run_id)
+    _until(lambda: prefect.state(run_id)[0] in ENDED)
+    assert ("CANCELLED", "Cancelled") == prefect.state(run_id)
+    _until(lambda: not host.processes(), within_s=LEASE_S + 60)
+    record = host.record()
+    assert (RunOutcome.CANCELLED, ["aborted"]) == (record.outcome, [a.outcome.value for a in record.attempts])
+
+
+def test_a_flow_killed_in_mid_load_leaves_the_host_empty(prefect: Prefect, loading: tuple[str, Rehearsed]) -> None:
+    run_id, host = loading
+    for pid in children(prefect.worker.pid):
+        os.kill(pid, signal.SIGKILL)
+    _until(lambda: prefect.state(run_id)[0] in ENDED)
+    assert ("CRASHED", "Crashed") == prefect.state(run_id)
+    _until(lambda: not host.processes(), within_s=LEASE_S + 60)
+    assert RunOutcome.RUNNING is host.record().outcome   # in a file: a killed run
+
+
+@pytest.fixture
+def loading(prefect: Prefect, tmp_path: Path) -> tuple[str, Rehearsed]:
+    """A run whose server is in the middle of its load."""
+    story = tmp_path / "loads-for-ever.toml"
+    story.write_text(LOADS_FOR_EVER)
+    host = Rehearsed(tmp_path, story).written()
+    run_id = prefect.submit("glm5-bringup/glm5-bringup", host)
+    _until(lambda: prefect.steps(run_id).get("auto: ready") == "Running")
+    assert host.processes()
+    return run_id, host
+
+
+@pytest.fixture(scope="module")
+def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefect]:
+    """Server and worker with a home of their own, and both deployments."""
+    home = tmp_path_factory.mktemp("prefect")
+    own = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "BRINGUP_"))}
+    own |= {"PREFECT_HOME": str(home), "BRINGUP_CHECKOUT": str(ROOT), "BRINGUP_RUN__POLL_S": "0.2"}
+    env = environment(own, _free_port())
+    with serving(env), working(env) as worker:
+        prefect = Prefect(env, worker, home)
+        _until(lambda: POOL in prefect.cli("work-pool", "ls"))
+        prefect.cli("--no-prompt", "deploy", "--all", "--prefect-file", "deployments/prefect.yaml")
+        yield prefect
+
+
+def _toml(value: object, here: str) -> str:
+    return f'"{value.replace("{here}", here)}"' if isinstance(value, str) else str(value)
+
+
+def _environ(pid: Path) -> bytes:
+    with suppress(OSError):
+        return (pid / "environ").read_bytes()
+    return b""
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def _until(true: Callable[[], bool], within_s: float = 90.0) -> None:
+    deadline = Deadline.after(within_s)
+    while not true():
+        assert not deadline.passed, f"not true within {within_s:.0f} s"
+        pause(0.3, deadline)
