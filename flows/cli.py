@@ -5,8 +5,11 @@ import sys
 import typer
 
 from flows.cli_diagnose import diagnose
+from flows.cli_host import status, stop
 from flows.cli_judge import judge
 from flows.cli_plan import plan, probe
+from flows.cli_run import rehearse, run
+from flows.cli_show import ladder, logs, show
 from settings.source import BadInput
 from settings.words import ExitCode
 from tasks.host import HostError
@@ -20,6 +23,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Get a large language model to really serve on a GPU host, and find out why when it does not.",
 )
+app.command()(run)
+app.command()(rehearse)
+app.command()(status)
+app.command()(stop)
+app.command()(show)
+app.command()(logs)
+app.add_typer(ladder, name="ladder")
 app.command()(plan)
 app.command()(probe)
 app.command()(diagnose)

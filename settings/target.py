@@ -1,5 +1,6 @@
 """Where a run happens: one host, its Python, its model (contracts §5). TOML, then BRINGUP_… variables, then flags."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +88,8 @@ def resolve_path(path: str, home: str) -> str:
 
 
 def _here(value: Any, folder: str) -> Any:
-    if isinstance(value, str):
-        return value.replace("{here}", folder)
+    if isinstance(value, str) and "{here}" in value:
+        return ":".join(os.path.normpath(part) for part in value.replace("{here}", folder).split(":"))
     if isinstance(value, dict):
         return {k: _here(v, folder) for k, v in value.items()}
     if isinstance(value, list):

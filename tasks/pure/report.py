@@ -8,7 +8,7 @@ from settings.words import AttemptOutcome, RunOutcome
 from tasks.pure.names import RUN_STATES, state_name
 from tasks.pure.record import Attempt, RunRecord
 
-__all__ = ["BRANCH_COLUMNS", "actual_backend", "branch_rows", "headline", "report"]
+__all__ = ["BRANCH_COLUMNS", "actual_backend", "attempt_page", "branch_rows", "headline", "report"]
 
 BRANCH_COLUMNS = ("attempt", "rung", "actual backend", "asked", "outcome", "reason", "move", "seconds")
 
@@ -79,6 +79,11 @@ def report(record: RunRecord) -> str:
     return "\n".join(lines) + "\n"
 
 
+def attempt_page(attempt: Attempt) -> str:
+    """One attempt's part of the page."""
+    return "\n".join(_attempt(attempt)) + "\n"
+
+
 def _attempt(a: Attempt) -> Iterable[str]:
     yield f"## {a.n}. {a.rung}: {state_name(a.outcome, a.diagnosis)}"
     yield ""
@@ -100,6 +105,8 @@ def _attempt(a: Attempt) -> Iterable[str]:
         yield from (f"Then: {a.move.move} {a.move.to or ''} by `{a.move.edge}` ({_inline(a.move.why)})", "")
     if a.argv:
         yield from (*_block(shlex.join(a.argv)), "")
+    if a.effective:
+        yield from ("In effect: " + ", ".join(f"{_inline(k)} = {_inline(str(v))}" for k, v in a.effective.items()), "")
     if a.stages:
         stages = [
             {"stage": s.stage, "outcome": s.outcome, "seconds": f"{s.wall_s:.1f}", "reason": s.reason} for s in a.stages
@@ -126,7 +133,7 @@ def _host(record: RunRecord) -> Iterable[tuple[str, str]]:
         if getattr(h, key):
             yield key, getattr(h, key)
     if h.gpus:
-        yield "GPUs", f"{len(h.gpus)} x {h.gpus[0].get('name')} (compute capability {h.gpus[0].get('compute_cap')})"
+        yield "GPUs", f"{len(h.gpus)} x {h.gpus[0].get('name')} (SM{h.gpus[0].get('sm')})"
     for package, version in h.versions.items():
         if version:
             yield package, version

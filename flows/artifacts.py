@@ -1,0 +1,18 @@
+"""What the Prefect UI shows of a run beside its states: the branch taken, and a page an attempt."""
+
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+
+from tasks.pure.record import Attempt, RunRecord
+from tasks.pure.report import attempt_page, branch_rows, headline
+
+__all__ = ["show_attempt", "show_branch"]
+
+
+def show_branch(record: RunRecord) -> None:
+    """The table "branch taken" of the whole run."""
+    create_table_artifact(key="branch-taken", table=list(branch_rows(record)), description=headline(record))
+
+
+def show_attempt(attempt: Attempt) -> None:
+    """One attempt's page: command, effective settings, diagnosis, verdicts, load test."""
+    create_markdown_artifact(key="attempt", markdown=attempt_page(attempt), description=f"{attempt.n}. {attempt.rung}")

@@ -1,0 +1,260 @@
+"""The flow: walk the ladder, one subflow an attempt, and leave a record whatever happens."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from prefect import flow, get_run_logger, runtime
+from prefect.client.schemas.objects import State
+from prefect.events import emit_event
+from prefect.states import Completed, Failed
+
+from flows.artifacts import show_attempt, show_branch
+from flows.listeners import LISTENERS, SHOW
+from settings.inputs import DEFAULT_LADDER, Inputs, load_inputs
+from settings.words import AttemptOutcome, RunOutcome, Stage
+from tasks import steps
+from tasks.attempt import Book, skipped
+from tasks.faults import StageReport
+from tasks.host import HostError
+from tasks.opening import HostBusy, open_session, remember_build, seen_build
+from tasks.pure.names import RUN_STATES, state_name
+from tasks.pure.plan import Unspellable, Wanted, build_plan
+from tasks.pure.record import Attempt, Build, Halt, HostSummary, LadderRef, RunRecord
+from tasks.pure.redact import Redactor
+from tasks.pure.report import headline
+from tasks.pure.walker import End, Try, next_move
+from tasks.runlog import RunLog, log
+from tasks.session import Session
+from tasks.store import RunFolder, runs_root
+
+__all__ = ["RunEnd", "attempt", "bringup"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """What the flow's state carries."""
+
+    outcome: RunOutcome
+    folder: str
+    halt: Halt
+
+
+@flow(name="glm5-bringup", flow_run_name="{target}-{ladder}", retries=0, persist_result=False)
+def bringup(
+    target: str = "rehearsal", ladder: str = DEFAULT_LADDER, runs: str | None = None, keep: bool = False
+) -> State[RunEnd]:
+    """Bring a model up on a host: try the ladder's rungs until one serves right tokens, and say why.
+
+    Args:
+        target: name in settings/targets/, or a path: the host and its model
+        ladder: name in settings/ladders/, or a path: the decision tree
+        runs: folder for records and logs; default `$BRINGUP_HOME/runs` or `./runs`
+        keep: leave the server running after it passed (end it with `bringup stop`)
+    """
+    inputs = load_inputs(target, ladder)
+    now = datetime.now(UTC)
+    run_id = f"{now:%Y%m%d-%H%M%S}-{inputs.target.name}-{secrets.token_hex(2)}"
+    redactor = Redactor.of_env(inputs.target.plain_env())
+    folder = RunFolder(runs_root(runs), run_id, redactor)
+    with RunLog(folder.events_path, run_id, redactor, _prefect_listener(), *LISTENERS.get()):
+        return _Run(inputs, folder, run_id, now, keep).go()
+
+
+class _Run:
+    """One run: its record, from the first line to the last."""
+
+    def __init__(self, inputs: Inputs, folder: RunFolder, run_id: str, now: datetime, keep: bool) -> None:
+        self.inputs, self.folder, self.keep = inputs, folder, keep
+        self.trail: list[Attempt] = []
+        self.book: Book | None = None
+        self.record = RunRecord(
+            run_id=run_id, started_at=now, target=inputs.target.name,
+            ladder=LadderRef(name=inputs.ladder_name, sha256=inputs.ladder_sha256),
+            build=Build(engine=inputs.engine.name), host=HostSummary(name=inputs.target.name),
+            lease_s=inputs.target.lease_s,
+        )  # fmt: skip
+
+    def go(self) -> State[RunEnd]:
+        self._store()
+        log.info("run.started", target=self.inputs.target.name, ladder=self.inputs.ladder_name, folder=self.folder.path)
+        try:
+            end = self._host_taken()
+        except HostBusy as e:
+            end = End(RunOutcome.HOST_BUSY, Halt(reason=str(e), by="host"))
+        except HostError as e:
+            end = self._host_lost(e)
+        except Exception as e:
+            self._ended(End(RunOutcome.ERROR, Halt(reason=f"{type(e).__name__}: {e}", by="error")))
+            raise
+        except BaseException:
+            self._ended(End(RunOutcome.CANCELLED, Halt(reason="cancelled or interrupted", by="user")), "interrupted")
+            raise
+        return self._ended(end)
+
+    def _host_taken(self) -> End:
+        with open_session(self.inputs, self.folder, self.record.run_id, show=SHOW.get()) as session:
+            session.capabilities = steps.probe(session)
+            build = session.capabilities.build
+            session.new_build = not seen_build(session, build)
+            self.record = self.record.model_copy(
+                update={"build": build, "host": session.capabilities.summary(self.inputs.target.name)}
+            )
+            self._store()
+            log.info("host.probed", version=build.version, problems=list(session.capabilities.problems))
+            return self._walk(session)
+
+    def _walk(self, session: Session) -> End:
+        """The loop of the whole program: the trail decides the next try, the try extends the trail."""
+        components = session.engine.components()
+        while True:
+            step = next_move(session.ladder, self.trail, spent_s=self._spent_s(), components=components)
+            if self.trail and step.move:
+                self.trail[-1] = self.trail[-1].model_copy(update={"move": step.move})
+                log.info("rung.left", rung=self.trail[-1].rung, **step.move.model_dump(include={"move", "to", "why"}))
+                self._store()
+            if isinstance(step.then, End):
+                return step.then
+            self.trail.append(self._try(session, step.then))
+            self._store()
+            if self.trail[-1].outcome is AttemptOutcome.ABORTED:
+                return self._aborted(session, self.trail[-1])
+
+    def _try(self, session: Session, wanted: Try) -> Attempt:
+        n = len(self.trail) + 1
+        assert session.capabilities is not None
+        port = {} if session.settings.api_port is None else {"port": session.settings.api_port}
+        plan = build_plan(
+            Wanted(wanted.rung, {**port, **wanted.args}, wanted.env), session.engine, session.capabilities,
+            python=session.target.python, model=session.target.model,
+        )  # fmt: skip
+        insist = wanted.insist or session.ladder.doomed == "try"
+        if isinstance(plan, Unspellable) or (plan.doomed and not insist):
+            entry = skipped(n, wanted, plan)
+            log.info("rung.skipped", rung=wanted.rung, why=entry.diagnosis.means if entry.diagnosis else "")
+            return entry
+        self.book = Book(session, n, wanted, plan)
+        _result(attempt(self.book, n, wanted.rung, self.keep, return_state=True))
+        entry, self.book = self.book.attempt(), None
+        if entry.outcome is AttemptOutcome.PASSED:
+            remember_build(session, session.capabilities.build)
+        return entry
+
+    def _aborted(self, session: Session, last: Attempt) -> End:
+        """An attempt that we ended ourselves takes no edge."""
+        why = last.diagnosis.means if last.diagnosis else ""
+        if session.deadline.passed:
+            return End(RunOutcome.BUDGET, Halt(reason=why, by="budget"))
+        if last.diagnosis and last.diagnosis.kind == "lease_expired":
+            return End(RunOutcome.HOST_LOST, Halt(reason=why, by="host"))
+        return End(RunOutcome.CANCELLED, Halt(reason=why, by="user"))
+
+    def _host_lost(self, error: HostError) -> End:
+        log.warning("host.lost", why=str(error))
+        self._close_book("interrupted", f"the host was lost: {error}")
+        return End(RunOutcome.HOST_LOST, Halt(reason=str(error), by="host"))
+
+    def _close_book(self, kind: str, why: str) -> None:
+        if self.book is not None:
+            self.book.abort(kind, why)
+            self.trail.append(self.book.attempt())
+            self.book = None
+
+    def _ended(self, end: End, kind: str | None = None) -> State[RunEnd]:
+        self._close_book(kind or "interrupted", end.halt.reason)
+        self.record = self.record.model_copy(
+            update={"outcome": end.outcome, "halt": end.halt, "winner": end.winner, "ended_at": datetime.now(UTC)}
+        )
+        self._store()
+        said = headline(self.record)
+        log.info("record.written", path=self.folder.record_path, report=self.folder.report_path)
+        log.info("run.ended", outcome=end.outcome, headline=said, reason=end.halt.reason, by=end.halt.by)
+        show_branch(self.record)
+        found = RunEnd(end.outcome, str(self.folder.path), end.halt)
+        name = RUN_STATES.get(end.outcome, str(end.outcome).capitalize())
+        make: Any = Completed if name == "Serving" else Failed
+        return make(name=name, message=said, data=found)  # type: ignore[no-any-return]
+
+    def _store(self) -> None:
+        self.record = self.record.model_copy(update={"attempts": tuple(self.trail)})
+        self.folder.write_record(self.record)
+
+    def _spent_s(self) -> float:
+        return (datetime.now(UTC) - self.record.started_at).total_seconds()
+
+
+@flow(name="attempt", flow_run_name="{n}-{rung}", retries=0, validate_parameters=False, persist_result=False)
+def attempt(book: Book, n: int, rung: str, keep: bool) -> State[None]:
+    """One launch, its gates, and its end. The book holds what was found; the state's name is the reason."""
+    session = book.session
+    log.info("attempt.started", n=n, rung=rung, remedies=list(book.wanted.remedies))
+    _run_gates(book)  # on an error or a signal the session says the last word to the host (tasks/opening.py)
+    if book.outcome is AttemptOutcome.PASSED and keep:
+        session.kept = session.supervisor.keep(deadline=session.call())
+    elif book.server:
+        book.add(_report(steps.stop(session, book.server, return_state=True)))
+        session.running = None
+    entry = book.attempt()
+    reason = entry.diagnosis.means if entry.diagnosis else "every gate passed"
+    log.info("attempt.ended", n=n, rung=rung, outcome=entry.outcome, reason=reason)
+    if entry.diagnosis:
+        found = entry.diagnosis
+        log.info("diagnosis.made", **found.model_dump(include={"kind", "component", "phase", "means"}))
+    show_attempt(entry)
+    name = state_name(entry.outcome, entry.diagnosis)
+    make: Any = Completed if entry.outcome is AttemptOutcome.PASSED else Failed
+    return make(name=name, message=reason)  # type: ignore[no-any-return]
+
+
+def _run_gates(book: Book) -> None:
+    """Preflight, launch, and the gates of the ladder in their order; the first that fails ends it."""
+    session, n, rung = book.session, book.n, book.wanted.rung
+    if _failed(book.add(_report(steps.preflight(session, n, rung, book.plan, return_state=True)))):
+        return
+    session.running = book.id
+    launched = book.add(_report(steps.launch(session, n, rung, book.id, book.plan, return_state=True)))
+    if _failed(launched) or launched.server is None:
+        return
+    gates: dict[Stage, Any] = {
+        Stage.READY: steps.wait_ready, Stage.WARMUP: steps.warm_up, Stage.DECODE: steps.decode,
+        Stage.BENCH: steps.bench, Stage.RECHECK: steps.recheck,
+    }  # fmt: skip
+    wanted = {Stage.READY, *session.ladder.gates}
+    for stage, gate in gates.items():
+        doubtful = stage is Stage.RECHECK and book.failure is not None  # a load test that measured nothing
+        if not (stage in wanted or doubtful):
+            continue
+        if _failed(book.add(_report(gate(session, launched.server, return_state=True)))):
+            return
+
+
+def _failed(report: StageReport) -> bool:
+    return report.outcome is not AttemptOutcome.PASSED
+
+
+def _report(state: State[Any]) -> StageReport:
+    found = _result(state)
+    assert isinstance(found, StageReport)
+    return found
+
+
+def _result(state: State[Any]) -> Any:
+    """What a step or an attempt gave back, whatever its state is called. Raises: the error that ended it."""
+    found = state.result(raise_on_failure=False)
+    if isinstance(found, BaseException):
+        raise found
+    return found
+
+
+def _prefect_listener() -> Any:
+    """Milestones into the run's log and Prefect's events (contracts §8)."""
+    logger, run = get_run_logger(), runtime.flow_run.get_id()
+
+    def hear(event: str, facts: Mapping[str, Any]) -> None:
+        shown = {k: str(v) for k, v in facts.items()}
+        logger.info("%s %s", event, " ".join(f"{k}={v}" for k, v in shown.items()))
+        emit_event(f"bringup.{event}", resource={"prefect.resource.id": f"bringup.run.{run}"}, payload=shown)
+
+    return hear

@@ -1,0 +1,85 @@
+"""`bringup status` and `bringup stop`: who has a host, and giving it back. Both work without Prefect."""
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from settings.run import load_run_settings
+from settings.target import Target, load_target
+from settings.words import ExitCode
+from tasks.connect import connect, resolved
+from tasks.deadline import Deadline
+from tasks.host import Host
+from tasks.supervisor import Busy, Holder, Supervisor
+
+__all__ = ["status", "stop"]
+
+TargetName = Annotated[str, typer.Option("--target", help="name in settings/targets/, or a path")]
+AsJson = Annotated[bool, typer.Option("--json", help="one JSON object on stdout")]
+
+
+def status(target: TargetName, as_json: AsJson = False) -> None:
+    """Say who has the host and what runs there. Example: bringup status --target rehearsal"""
+    wanted, settings = load_target(target), load_run_settings()
+    with connect(wanted, deadline=Deadline.after(settings.call_s)) as host:
+        holder = _supervisor(wanted, host, "").holder(deadline=Deadline.after(settings.call_s))
+    if as_json:
+        print(json.dumps({"target": wanted.name, "held": holder is not None, **(_facts(holder) if holder else {})}))
+    else:
+        Console().print(_sentence(wanted.name, holder), highlight=False, soft_wrap=True)
+
+
+def stop(
+    target: TargetName,
+    force: Annotated[bool, typer.Option(help="stop a run that is still alive, not only a kept server")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """End the server that was kept on the host, and give the host back. Example: bringup stop --target rehearsal"""
+    wanted, settings = load_target(target), load_run_settings()
+    with connect(wanted, deadline=Deadline.after(settings.call_s)) as host:
+        holder = _supervisor(wanted, host, "").holder(deadline=Deadline.after(settings.call_s))
+        said, free = _sentence(wanted.name, holder), holder is None
+        if holder and holder.daemon_alive and not holder.kept and not force:
+            said += "; it is still running: end it there, or use --force"
+        elif holder:
+            taken_by = _give_back(_supervisor(wanted, host, holder.run_id), holder, Deadline.after(settings.stop_s))
+            free = taken_by is None
+            said += "; stopped, the host is free" if free else f"; {taken_by} has taken it meanwhile"
+    if as_json:
+        print(json.dumps({"target": wanted.name, "free": free, "said": said}))
+    else:
+        Console().print(said, highlight=False, soft_wrap=True)
+    raise typer.Exit(ExitCode.SERVING if free else ExitCode.HOST_BUSY)
+
+
+def _give_back(supervisor: Supervisor, holder: Holder, deadline: Deadline) -> str | None:
+    """Stop all of that run, alive or dead. The new owner, when somebody else was quicker."""
+    if holder.daemon_alive:
+        busy = supervisor.release(deadline=deadline)
+        return busy.holder.owner if busy else None
+    reaped = supervisor.reap(deadline=deadline)
+    return reaped.holder.owner if isinstance(reaped, Busy) else None
+
+
+def _supervisor(target: Target, host: Host, run_id: str) -> Supervisor:
+    at = resolved(target, host)
+    return Supervisor(
+        host, state_dir=at.state_dir, python=at.python, run_id=run_id, owner="bringup", lease_s=at.lease_s
+    )
+
+
+def _facts(holder: Holder) -> dict[str, object]:
+    return {
+        "owner": holder.owner, "run_id": holder.run_id, "since": holder.since, "kept": holder.kept,
+        "alive": holder.daemon_alive, "running": list(holder.running),
+    }  # fmt: skip
+
+
+def _sentence(name: str, holder: Holder | None) -> str:
+    if holder is None:
+        return f"{name} is free"
+    what = f"server {', '.join(holder.running)}" if holder.running else "no server"
+    how = "kept" if holder.kept else "a run" if holder.daemon_alive else "a dead run"
+    return f"{name} is held by {holder.owner or 'somebody'} ({how} {holder.run_id}) since {holder.since}; {what} there"

@@ -1,0 +1,109 @@
+"""`bringup show`, `bringup logs` and `bringup ladder`: what was left of a run, and what a ladder would do."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from settings.inputs import load_ladder
+from settings.source import BadInput, find, nearest
+from tasks.deadline import Deadline, pause
+from tasks.pure.draw import draw, ladder_tree
+from tasks.pure.record import RunRecord
+from tasks.pure.report import branch_rows, headline
+from tasks.store import newest_run, read_record, runs_root
+
+__all__ = ["branch_table", "ladder", "logs", "show"]
+
+ladder = typer.Typer(no_args_is_help=True, help="Check or draw a decision tree.")
+RunName = Annotated[str | None, typer.Argument(help="run id or folder; default: the newest run")]
+RunsDir = Annotated[str | None, typer.Option("--runs", help="folder of records; default $BRINGUP_HOME/runs or ./runs")]
+_NARROW = ("attempt", "rung", "actual backend", "outcome", "reason", "move", "seconds")
+
+
+@ladder.command("check")
+def check(file: Annotated[str, typer.Argument(help="name in settings/ladders/, or a path")]) -> None:
+    """Say whether a ladder is sound; exit 2 with one sentence when it is not. Example: bringup ladder check my.toml"""
+    tree = load_ladder(file)
+    print(f"{find('ladders', file)}: sound, {len(tree.rung)} rungs, {len(tree.remedy)} remedies")
+
+
+@ladder.command("show")
+def show_ladder(file: Annotated[str, typer.Argument(help="name in settings/ladders/, or a path")]) -> None:
+    """Draw a ladder. Example: bringup ladder show glm5-sm120"""
+    tree = load_ladder(file)
+    Console().print(draw(ladder_tree(tree, Path(file).stem, edges=True)))
+
+
+def show(
+    run: RunName = None, runs: RunsDir = None,
+    as_json: Annotated[bool, typer.Option("--json", help="the record on stdout")] = False,
+) -> None:
+    """Tell a run from its record: the branch taken and why. Example: bringup show"""
+    folder = _folder(run, runs)
+    record = read_record(folder)
+    if as_json:
+        print(record.model_dump_json())
+        return
+    console = Console()
+    console.print(Text(headline(record), "bold"))
+    if record.halt:
+        console.print(Text(f"ended by {record.halt.by}: {record.halt.reason}"))
+    else:
+        console.print(Text("no end is written: the run is still going on, or it was killed"))
+    console.print(branch_table(record))
+    for what in ("record.json", "report.md"):
+        console.print(f"{what:<12} {folder / what}", soft_wrap=True, highlight=False)
+
+
+def logs(
+    run: RunName = None, runs: RunsDir = None,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="go on until the run has ended")] = False,
+    attempt: Annotated[int | None, typer.Option(help="this attempt's server log, not the events")] = None,
+) -> None:
+    """Print a run's events, or a server's log. Example: bringup logs -f"""
+    folder = _folder(run, runs)
+    path = folder / "events.jsonl"
+    if attempt is not None:
+        found = sorted((folder / "logs").glob(f"{attempt:02d}-*.log"))
+        if not found:
+            have = ", ".join(p.stem for p in sorted((folder / "logs").glob("*.log"))) or "none"
+            raise BadInput(folder / "logs", str(attempt), f"no log of that attempt; there are: {have}")
+        path = found[0]
+    at = 0
+    while True:
+        ended = read_record(folder).halt is not None
+        with path.open("rb") as f:
+            f.seek(at)
+            while chunk := f.read(1 << 20):
+                sys.stdout.buffer.write(chunk)
+            at = f.tell()
+        sys.stdout.flush()
+        if not follow or ended:
+            return
+        pause(0.5, Deadline.after(0.5, time.monotonic))
+
+
+def branch_table(record: RunRecord) -> Table:
+    """The branch taken, in 80 columns; what was asked stands in the report."""
+    table = Table(*_NARROW, box=None, pad_edge=False, header_style="dim")
+    for row in branch_rows(record):
+        colour = {"Passed": "green", "Skipped": "dim"}.get(row["outcome"], "red")
+        table.add_row(*(Text(row[c], colour if c == "outcome" else "") for c in _NARROW))
+    return table
+
+
+def _folder(run: str | None, runs: str | None) -> Path:
+    root = runs_root(runs)
+    if run is None:
+        return newest_run(root)
+    for folder in (Path(run), root / run):
+        if folder.is_dir():
+            return folder
+    have = [p.parent.name for p in root.glob("*/record.json")]
+    raise BadInput(root, run, "no such run", nearest(run, have))

@@ -1,0 +1,36 @@
+"""How a run watches and waits, whatever the target; every field can come from a `BRINGUP_RUN__…` variable or `.env`."""
+
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from settings.source import bad_input
+from settings.words import Phase
+
+__all__ = ["RunSettings", "load_run_settings"]
+
+
+class RunSettings(BaseSettings):
+    """Times of our own. Those of the engine (quiet limits) stand in its file."""
+
+    model_config = SettingsConfigDict(frozen=True, env_prefix="BRINGUP_RUN__", extra="forbid")
+
+    api_port: int | None = Field(None, ge=1, le=65_535, description="the server's port where the ladder sets none")
+    poll_s: float = Field(1.0, gt=0, le=30, description="seconds between two looks at a starting server")
+    doom_grace_s: float = Field(3.0, ge=0, description="seconds that a doomed server may still write its reason")
+    quiet_s: dict[Phase, float] = Field({}, description="seconds of silence believed in, instead of the engine file's")
+    call_s: float = Field(30.0, gt=0, description="seconds for one call to the host or to the served API")
+    probe_s: float = Field(120.0, gt=0, description="seconds for the whole probe of host and build")
+    warmup_s: float = Field(600.0, gt=0, description="seconds for the first requests, which may compile kernels")
+    decode_s: float = Field(900.0, gt=0, description="seconds for one decode suite")
+    bench_s: float = Field(3600.0, gt=0, description="seconds for one run of the load test")
+    stop_s: float = Field(90.0, gt=0, description="seconds for a server to be gone with its memory and port")
+
+
+def load_run_settings() -> RunSettings:
+    """The settings in force. Raises: BadInput."""
+    try:
+        return RunSettings(_env_file=Path(".env") if Path(".env").is_file() else None)
+    except ValidationError as e:
+        raise bad_input(RunSettings, e, "BRINGUP_RUN__… (environment or .env)") from e

@@ -1,0 +1,98 @@
+"""One attempt being written down while it happens, so that whatever ends it leaves a true entry."""
+
+import uuid
+
+from settings.words import AttemptOutcome, Phase, Stage
+from tasks.faults import StageReport
+from tasks.pure import cause
+from tasks.pure.plan import LaunchPlan, Unspellable
+from tasks.pure.record import Attempt, Diagnosis
+from tasks.pure.redact import MASK
+from tasks.pure.walker import Try
+from tasks.session import Server, Session
+
+__all__ = ["Book", "skipped"]
+
+
+class Book:
+    """Gathers the reports of an attempt's steps. `attempt()` is the entry as things stand."""
+
+    def __init__(self, session: Session, n: int, wanted: Try, plan: LaunchPlan) -> None:
+        self.session, self.n, self.wanted, self.plan = session, n, wanted, plan
+        self.id = f"{n:02d}-{wanted.rung}-{uuid.uuid4().hex[:6]}"
+        self.reports: list[StageReport] = []
+        self.server: Server | None = None
+        self._aborted: Diagnosis | None = None
+
+    def add(self, report: StageReport) -> StageReport:
+        self.reports.append(report)
+        self.server = report.server or self.server
+        return report
+
+    @property
+    def failure(self) -> StageReport | None:
+        """The report that decides: the first that failed the attempt, else the first that has something to say."""
+        said = [r for r in self.reports if r.diagnosis is not None and r.result.stage is not Stage.STOP]
+        return next((r for r in said if r.outcome is not AttemptOutcome.PASSED), said[0] if said else None)
+
+    @property
+    def outcome(self) -> AttemptOutcome:
+        if self._aborted is not None:
+            return AttemptOutcome.ABORTED
+        return self.failure.outcome if self.failure else AttemptOutcome.PASSED
+
+    def abort(self, kind: str, why: str) -> None:
+        """We ended it ourselves, or lost sight of it; a failure that was found before stands."""
+        if self.failure is None or self.failure.outcome is AttemptOutcome.PASSED:
+            stage = self.reports[-1].result.stage if self.reports else Stage.PREFLIGHT
+            phase = self.server.watch.cause(ended=False).phase if self.server else Phase.ARGS
+            self._aborted = cause.aborted(kind, stage, phase, why)
+
+    def attempt(self) -> Attempt:
+        """The entry for the record."""
+        failure = self.failure
+        diagnosis = self._aborted or (failure.diagnosis if failure else None)
+        if diagnosis and diagnosis.evidence.line is not None and self.server:
+            evidence = diagnosis.evidence.model_copy(update={"file": self._log()})
+            diagnosis = diagnosis.model_copy(update={"evidence": evidence})
+        failed = diagnosis is not None and self.outcome is not AttemptOutcome.PASSED
+        return Attempt(
+            n=self.n,
+            id=self.id,
+            rung=self.wanted.rung,
+            remedies=self.wanted.remedies,
+            outcome=self.outcome,
+            failed_stage=diagnosis.stage if failed and diagnosis else None,
+            argv=self.plan.argv,
+            env=_shown(self.session, self.plan),
+            asked=self.plan.asked,
+            expected=self.plan.doomed,
+            effective=next((r.effective for r in self.reports if r.effective), {}),
+            phases=self.server.watch.phases() if self.server else {},
+            stages=tuple(r.result for r in self.reports),
+            diagnosis=diagnosis,
+            decode=tuple(v for r in self.reports for v in r.decode),
+            bench=tuple(p for r in self.reports for p in r.bench),
+            log=self._log() if self.server else None,
+        )
+
+    def _log(self) -> str:
+        path = self.session.folder.log_path(self.n, self.wanted.rung)
+        return str(path.relative_to(self.session.folder.path))
+
+
+def skipped(n: int, wanted: Try, plan: LaunchPlan | Unspellable) -> Attempt:
+    """The entry of a rung that is not launched: this build cannot say it, or it is expected to fail and put off."""
+    if isinstance(plan, LaunchPlan):
+        why, argv, asked, expected = f"expected to fail: {plan.doomed}", plan.argv, plan.asked, plan.doomed
+    else:
+        why, argv, asked, expected = plan.why, (), dict(wanted.args), None
+    return Attempt(
+        n=n, id=f"{n:02d}-{wanted.rung}-skipped", rung=wanted.rung, remedies=wanted.remedies,
+        outcome=AttemptOutcome.SKIPPED, argv=argv, asked=asked, expected=expected, diagnosis=cause.unspellable(why),
+    )  # fmt: skip
+
+
+def _shown(session: Session, plan: LaunchPlan) -> dict[str, str]:
+    """The server's environment as the record may show it: the target's values are all hidden."""
+    return dict.fromkeys(session.target.env, MASK) | dict(plan.env)

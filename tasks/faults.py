@@ -1,0 +1,118 @@
+"""How a step ends: its report, and the ways in which a server can be lost in the middle of one."""
+
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from settings.words import AttemptOutcome, Stage, StageOutcome
+from tasks.deadline import Deadline, pause
+from tasks.pure import cause
+from tasks.pure.record import BenchPoint, Diagnosis, ReplyVerdict, StageResult
+from tasks.runlog import log
+from tasks.session import Server, Session
+from tasks.supervisor import Busy, ExitInfo
+from tasks.watch import Pulse
+
+__all__ = ["StageReport", "Step", "account_for", "doomed", "end_server", "exit_text", "gone", "out_of_budget"]
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """What a step found. `diagnosis` None = passed."""
+
+    result: StageResult
+    diagnosis: Diagnosis | None = None
+    outcome: AttemptOutcome = AttemptOutcome.PASSED  # what the attempt is now
+    effective: dict[str, Any] = field(default_factory=dict)
+    decode: tuple[ReplyVerdict, ...] = ()
+    bench: tuple[BenchPoint, ...] = ()
+    server: Server | None = None
+
+
+class Step:
+    """Times a step and makes its report."""
+
+    def __init__(self, stage: Stage, n: int, rung: str) -> None:
+        self.stage, self.n, self.rung = stage, n, rung
+        self._at, self._began = datetime.now(UTC), time.monotonic()
+        log.info("stage.started", stage=stage)
+
+    def passed(self, reason: str = "", **found: Any) -> StageReport:
+        return self._report(StageOutcome.PASSED, reason, **found)
+
+    def failed(self, diagnosis: Diagnosis, **found: Any) -> StageReport:
+        found.setdefault("outcome", AttemptOutcome.FAILED)
+        return self._report(StageOutcome.FAILED, diagnosis.means, diagnosis=diagnosis, **found)
+
+    def _report(self, ended: StageOutcome, reason: str, **found: Any) -> StageReport:
+        wall_s = round(time.monotonic() - self._began, 3)
+        log.info("stage.ended", stage=self.stage, outcome=ended, wall_s=wall_s, reason=reason)
+        result = StageResult(stage=self.stage, outcome=ended, started_at=self._at, wall_s=wall_s, reason=reason)
+        return StageReport(result, **found)
+
+
+def gone(step: Step, session: Session, server: Server, pulse: Pulse, **found: Any) -> StageReport:
+    """The server ended by itself, or by our supervisor."""
+    ended = pulse.status.exit
+    if ended is None or ended.clean is None:
+        ended = end_server(session, server) or ended
+    diagnosis, outcome = account_for(server, step.stage, ended)
+    return step.failed(diagnosis, outcome=outcome, **found)
+
+
+def doomed(step: Step, session: Session, server: Server, **found: Any) -> StageReport:
+    """A fatal line stands in the log: give it its grace, end the server, and judge all that was written by then."""
+    grace = Deadline.after(session.settings.doom_grace_s)
+    while True:
+        pulse = server.watch.look(session.call())
+        if not pulse.alive or pulse.fatal_for_s >= session.settings.doom_grace_s or grace.passed:
+            break
+        pause(min(session.settings.poll_s, 0.2), grace)
+    end_server(session, server)
+    diagnosis = server.watch.cause(ended=True).model_copy(update={"stage": step.stage})
+    return step.failed(diagnosis, **found)
+
+
+def out_of_budget(step: Step, session: Session, pulse: Pulse, **found: Any) -> StageReport:
+    why = f"the budget of {session.ladder.budget.wall_s:.0f} s ran out in {step.stage}"
+    diagnosis = cause.aborted("interrupted", step.stage, pulse.progress.phase, why)
+    return step.failed(diagnosis, outcome=AttemptOutcome.ABORTED, **found)
+
+
+def account_for(server: Server, stage: Stage, ended: ExitInfo | None) -> tuple[Diagnosis, AttemptOutcome]:
+    """Why a server is gone: our own doing, else the log's first cause, else unknown (contracts §1)."""
+    found = server.watch.cause(ended=True)
+    if ended is not None and ended.by != "self":
+        kind = "lease_expired" if ended.by == "lease" else "interrupted"
+        why = f"the server was ended by us, not by a fault of its own ({exit_text(ended)})"
+        return cause.aborted(kind, stage, found.phase, why), AttemptOutcome.ABORTED
+    if found.kind in ("none", "unknown"):
+        unknown = cause.ended_without_cause(stage, found.phase, exit_text(ended))
+        seen = {"evidence": found.evidence, "also_seen": found.also_seen}
+        return unknown.model_copy(update=seen), AttemptOutcome.FAILED
+    return found.model_copy(update={"stage": stage}), AttemptOutcome.FAILED
+
+
+def end_server(session: Session, server: Server) -> ExitInfo | None:
+    """Stop the server, wait until the host is clean of it, and read the rest of its log."""
+    ended = session.supervisor.stop(server.id, deadline=Deadline.after(session.settings.stop_s))
+    if isinstance(ended, Busy):
+        log.warning("server.not_ours", owner=ended.holder.owner)
+        return None
+    server.watch.look(session.call())
+    if ended is not None:
+        log.info("server.stopped", by=ended.by, code=ended.code, signal=ended.signal, left=list(ended.left))
+    return ended
+
+
+def exit_text(ended: ExitInfo | None) -> str:
+    """E.g. "exit 137", "signal 9", with who asked for it."""
+    if ended is None:
+        return "nobody saw how"
+    if ended.signal is not None:
+        how = f"signal {ended.signal}"
+    else:
+        how = "gone" if ended.code is None else f"exit {ended.code}"
+    by = "" if ended.by == "self" else f", by {ended.by}"
+    return how + by + (f": {ended.why}" if ended.why else "")

@@ -1,0 +1,98 @@
+"""Takes a host for one run and gives it back: connection, lock, lease, and what the host remembers of builds."""
+
+import getpass
+import hashlib
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from settings.inputs import Inputs
+from tasks.connect import connect, resolved
+from tasks.deadline import Deadline
+from tasks.host import Host, HostError
+from tasks.lease import Lease
+from tasks.pure.record import Build
+from tasks.runlog import log
+from tasks.session import Progress, Session
+from tasks.store import RunFolder
+from tasks.supervisor import Busy, Supervisor
+
+__all__ = ["HostBusy", "open_session", "remember_build", "seen_build"]
+
+_LAST_WORD_S = 5.0  # on a cancel: what must be said to the host is one small write
+
+
+class HostBusy(Exception):
+    """Another run has the host. The message names its owner."""
+
+    def __init__(self, busy: Busy) -> None:
+        self.holder = busy.holder
+        super().__init__(f"{busy.holder.owner or 'somebody'} has had the host since {busy.holder.since or '?'}")
+
+
+@contextmanager
+def open_session(
+    inputs: Inputs, folder: RunFolder, run_id: str, *, show: Callable[[Progress], None]
+) -> Iterator[Session]:
+    """A connected, locked and leased host. On the way out the lock is given back, unless the server was kept.
+
+    Raises: HostError when there is no connection; HostBusy when another run has the host.
+    """
+    settings = inputs.settings
+    owner = f"{getpass.getuser()}@{socket.gethostname()}"
+
+    def supervise(host: Host) -> Supervisor:
+        target = resolved(inputs.target, host)
+        return Supervisor(
+            host, state_dir=target.state_dir, python=target.python, run_id=run_id, owner=owner, lease_s=target.lease_s
+        )
+
+    with connect(inputs.target, deadline=Deadline.after(settings.call_s)) as host:
+        target = resolved(inputs.target, host)
+        supervisor = supervise(host)
+        taken = supervisor.acquire(deadline=Deadline.after(settings.stop_s))
+        if isinstance(taken, Busy):
+            raise HostBusy(taken)
+        log.info("host.locked", host=target.name, owner=owner, left=list(taken.left))
+        session = Session(
+            target=target, ladder=inputs.ladder, engine=inputs.engine, catalogue=inputs.catalogue,
+            milestones=inputs.milestones, warmup_suite=inputs.warmup, decode_suite=inputs.decode,
+            recheck_suite=inputs.recheck, bench_profile=inputs.bench, settings=settings, folder=folder, host=host,
+            supervisor=supervisor, deadline=Deadline.after(inputs.ladder.budget.wall_s), show=show,
+        )  # fmt: skip
+        lease = Lease(
+            lambda: supervise(connect(inputs.target, deadline=Deadline.after(settings.call_s))), lease_s=target.lease_s
+        )
+        try:
+            with lease:
+                yield session
+                if not session.kept:
+                    supervisor.release(deadline=Deadline.after(settings.stop_s))
+        except BaseException:
+            _say_last_word(session)
+            raise
+
+
+def _say_last_word(session: Session) -> None:
+    """On the way out by an error or a signal: ask for the server's end and the lock's, and wait for neither."""
+    try:
+        if session.running:
+            session.supervisor.ask_to_stop(session.running, deadline=Deadline.after(_LAST_WORD_S))
+        session.supervisor.release(deadline=Deadline.after(_LAST_WORD_S))
+    except HostError as e:
+        log.warning("host.lost", while_="leaving", why=str(e), then=f"the lease of {session.target.lease_s} s ends it")
+
+
+def seen_build(session: Session, build: Build) -> bool:
+    """Whether this build has served on this host before: its kernels are compiled."""
+    return session.host.read(_mark(session, build), 0, 1, deadline=session.call()).size is not None
+
+
+def remember_build(session: Session, build: Build) -> None:
+    """Note on the host that this build has served there."""
+    session.host.put(f"{build.version}\n".encode(), _mark(session, build), deadline=session.call())
+
+
+def _mark(session: Session, build: Build) -> str:
+    name = hashlib.sha256(f"{build.engine} {build.version} {build.commit} {build.freeze_sha256}".encode()).hexdigest()
+    return f"{session.supervisor.state_dir}/builds/{name[:16]}"

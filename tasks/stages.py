@@ -1,0 +1,234 @@
+"""The steps of one attempt, each from its call to its result. An expected failure is a result, never an exception."""
+
+import threading
+import time
+from dataclasses import replace
+
+from settings.suite import DecodeSuite
+from settings.words import AttemptOutcome, Stage
+from tasks.bench import bench as run_bench
+from tasks.deadline import Deadline, pause
+from tasks.decode import DecodeReport
+from tasks.decode import decode as run_decode
+from tasks.faults import StageReport, Step, account_for, doomed, end_server, exit_text, gone, out_of_budget
+from tasks.host import HostError
+from tasks.http import open_client
+from tasks.preflight import preflight as find_obstacles
+from tasks.pure import cause
+from tasks.pure.diagnose import Diagnoser
+from tasks.pure.plan import LaunchPlan, effective, overridden
+from tasks.pure.record import BenchPoint, ReplyVerdict
+from tasks.ready import is_ready, server_info
+from tasks.runlog import log
+from tasks.session import Progress, Server, Session
+from tasks.supervisor import Ended, NotHeld, ServerSpec
+from tasks.watch import Pulse, Watch
+
+__all__ = ["bench", "decode", "launch", "preflight", "recheck", "stop", "wait_ready", "warm_up"]
+
+BENCH_TRIES = 3  # the first and two repeats on the same server (contracts §2, Pass)
+
+
+def preflight(session: Session, n: int, rung: str, plan: LaunchPlan) -> StageReport:
+    """Whether anything on the host stands in the way, found in a second instead of after the load."""
+    step = Step(Stage.PREFLIGHT, n, rung)
+    obstacles = find_obstacles(session.host, session.target, session.engine, plan.port, deadline=session.call())
+    return step.failed(cause.obstructed(obstacles)) if obstacles else step.passed()
+
+
+def launch(session: Session, n: int, rung: str, attempt_id: str, plan: LaunchPlan) -> StageReport:
+    """Start the server, or adopt the one that carries this attempt's id: a lost reply never starts a second one."""
+    step = Step(Stage.LAUNCH, n, rung)
+    spec = ServerSpec(
+        attempt_id, plan.argv, {**session.target.plain_env(), **plan.env}, port=plan.port, gpus=session.target.gpus
+    )
+    started = session.supervisor.start(spec, deadline=session.call())
+    log_copy = session.folder.log_path(n, rung)
+    diagnoser = Diagnoser(session.catalogue, session.milestones, engine=session.engine.name, file=log_copy.name)
+    watch = Watch(
+        session.host, session.supervisor, attempt_id, session.supervisor.log_path(attempt_id), diagnoser,
+        keep=lambda content: session.folder.append_log(log_copy, content),
+    )  # fmt: skip
+    client = open_client(session.host, plan.port, timeout_s=session.settings.call_s)
+    server = Server(n, attempt_id, rung, plan, watch, client, log_copy)
+    match started:
+        case NotHeld(holder):
+            who = f"{holder.owner} has it" if holder else "nobody has it"
+            why = f"the host is not ours any more ({who})"
+            diagnosis = cause.aborted("lease_expired", Stage.LAUNCH, watch.cause(ended=False).phase, why)
+            return step.failed(diagnosis, outcome=AttemptOutcome.ABORTED, server=server)
+        case Ended(exit=ended):
+            watch.look(session.call())
+            diagnosis, outcome = account_for(server, Stage.LAUNCH, ended)
+            return step.failed(diagnosis, outcome=outcome, server=server)
+        case _:
+            event = "server.adopted" if started.adopted else "server.launched"
+            log.info(event, pid=started.pid, port=plan.port, argv=list(plan.argv))
+            return step.passed(f"pid {started.pid}" + (", adopted" if started.adopted else ""), server=server)
+
+
+def wait_ready(session: Session, server: Server) -> StageReport:
+    """Until the server answers after its own warm-up, is doomed or gone, goes silent, or takes too long."""
+    step = Step(Stage.READY, server.n, server.rung)
+    limit_s = session.ready_limit_s
+    deadline = Deadline.after(limit_s)
+    while True:
+        pulse = server.watch.look(session.call())
+        session.show(_progress(server, Stage.READY, pulse))
+        if not pulse.alive:
+            return gone(step, session, server, pulse)
+        if pulse.fatal:
+            if pulse.fatal_for_s >= session.settings.doom_grace_s:
+                return doomed(step, session, server)
+        elif is_ready(server.client, session.engine):
+            return _read_back(step, session, server)
+        phase, quiet_s = pulse.progress.phase, pulse.quiet_for_s
+        if session.deadline.passed:
+            return out_of_budget(step, session, pulse)
+        if deadline.passed and not pulse.fatal:
+            return step.failed(cause.not_ready(phase, limit_s))
+        if quiet_s > session.quiet_limit_s(phase) and not pulse.fatal:
+            return step.failed(cause.hung(phase, quiet_s, session.quiet_limit_s(phase)))
+        pause(session.settings.poll_s, deadline if not pulse.fatal else Deadline.after(session.settings.poll_s))
+
+
+def warm_up(session: Session, server: Server) -> StageReport:
+    """First requests, which may compile kernels. Only errors and a dead server fail here: text is judged in decode."""
+    step = Step(Stage.WARMUP, server.n, server.rung)
+    report = _ask(session, server, Stage.WARMUP, session.warmup_suite, session.settings.warmup_s)
+    if report.kind != "reply_error":
+        report = replace(report, kind=None, why="")
+    return _after_requests(step, session, server, report, keep_verdicts=False)
+
+
+def decode(session: Session, server: Server) -> StageReport:
+    """Whether tokens come out right."""
+    step = Step(Stage.DECODE, server.n, server.rung)
+    report = _ask(session, server, Stage.DECODE, session.decode_suite, session.settings.decode_s)
+    return _after_requests(step, session, server, report)
+
+
+def recheck(session: Session, server: Server) -> StageReport:
+    """Whether tokens still come out right after the load test."""
+    step = Step(Stage.RECHECK, server.n, server.rung)
+    report = _ask(session, server, Stage.RECHECK, session.recheck_suite, session.settings.decode_s)
+    return _after_requests(step, session, server, report)
+
+
+def bench(session: Session, server: Server) -> StageReport:
+    """The load test. A fault of its client is repeated on the same server; a fault of the server is the attempt's."""
+    step = Step(Stage.BENCH, server.n, server.rung)
+    points: list[BenchPoint] = []
+    while True:
+        tried = len(points) + 1
+        with _Looking(session, server, Stage.BENCH, f"load test {session.bench_profile.name}, run {tried}"):
+            report = run_bench(
+                session.host, session.bench_profile, python=session.target.python, port=server.plan.port,
+                model=session.target.model, folder=session.supervisor.state_dir,
+                deadline=session.deadline.sooner(session.settings.bench_s),
+            )  # fmt: skip
+        raw = session.folder.write_raw(f"{server.n:02d}-{tried}.jsonl", report.raw) if report.raw else None
+        points.append(report.point.model_copy(update={"raw": raw}))
+        pulse = _settled(session, server, suspicious=report.kind is not None and not report.client_fault)
+        if not pulse.alive:
+            return gone(step, session, server, pulse, bench=tuple(points))
+        if pulse.fatal:
+            return doomed(step, session, server, bench=tuple(points))
+        if report.kind is None:
+            return step.passed(bench=tuple(points))
+        if tried == BENCH_TRIES or report.nan_signs:  # signs of NaN are the recheck's to judge, and at once
+            diagnosis = cause.unmeasured(report.kind, report.why)
+            return step.failed(diagnosis, outcome=AttemptOutcome.PASSED, bench=tuple(points))
+
+
+def stop(session: Session, server: Server) -> StageReport:
+    """End the server and wait until its processes, GPU memory and port are gone."""
+    step = Step(Stage.STOP, server.n, server.rung)
+    ended = end_server(session, server)
+    server.client.close()
+    if ended is not None and ended.left:
+        why = f"left on the host: {', '.join(ended.left)}"
+        return step.failed(cause.aborted("interrupted", Stage.STOP, server.watch.cause(ended=True).phase, why))
+    return step.passed(exit_text(ended))
+
+
+# --- what the steps share -------------------------------------------------------------------------------------------
+
+
+def _ask(session: Session, server: Server, stage: Stage, suite: DecodeSuite, limit_s: float) -> DecodeReport:
+    def on_probe(verdict: ReplyVerdict) -> None:
+        log.info("probe.judged", stage=stage, probe=verdict.id, verdict=verdict.verdict, why=verdict.why)
+        session.show(Progress(server.n, server.rung, stage, f"{verdict.id}: {verdict.verdict}"))
+
+    return run_decode(server.client, suite, deadline=session.deadline.sooner(limit_s), on_probe=on_probe)
+
+
+def _after_requests(
+    step: Step, session: Session, server: Server, report: DecodeReport, *, keep_verdicts: bool = True
+) -> StageReport:
+    """The log's first fatal cause comes before the judge's verdict, even if the server dies only a moment later."""
+    verdicts = report.verdicts if keep_verdicts else ()
+    pulse = _settled(session, server, suspicious=report.server_gone or report.kind is not None)
+    if not pulse.alive:
+        return gone(step, session, server, pulse, decode=verdicts)
+    if pulse.fatal:
+        return doomed(step, session, server, decode=verdicts)
+    if session.deadline.passed:
+        return out_of_budget(step, session, pulse, decode=verdicts)
+    if report.kind:
+        return step.failed(cause.judged(report.kind, report.why, step.stage), decode=verdicts)
+    return step.passed(decode=verdicts)
+
+
+def _settled(session: Session, server: Server, *, suspicious: bool) -> Pulse:
+    """One look at the server; after a failure several, until it shows a cause or its grace is over."""
+    settle = Deadline.after(session.settings.doom_grace_s)
+    while True:
+        pulse = server.watch.look(session.call())
+        if not pulse.alive or pulse.fatal or not suspicious or settle.passed:
+            return pulse
+        pause(session.settings.poll_s, settle)
+
+
+def _read_back(step: Step, session: Session, server: Server) -> StageReport:
+    info = server_info(server.client, session.engine)
+    runs = effective(info, session.engine)
+    overrides = overridden(server.plan.asked, info, session.engine)
+    log.info("server.ready", effective=runs)
+    if overrides:
+        part = session.engine.components().get(overrides[0].intent)
+        return step.failed(cause.overruled(overrides, part), effective=runs)
+    return step.passed(effective=runs)
+
+
+def _progress(server: Server, stage: Stage, pulse: Pulse) -> Progress:
+    seen = pulse.progress
+    text = f"{seen.phase}: {seen.text}" if seen.text else str(seen.phase)
+    return Progress(server.n, server.rung, stage, text, seen.fraction)
+
+
+class _Looking:
+    """Looks at the server while a blocking step works, so that the log is read and a fatal line gets its own time."""
+
+    def __init__(self, session: Session, server: Server, stage: Stage, text: str) -> None:
+        self._session, self._server, self._stage, self._text = session, server, stage, text
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, name=f"look-{server.id}", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(timeout=self._session.settings.call_s)
+
+    def _look(self) -> None:
+        began = time.monotonic()
+        while not self._over.wait(self._session.settings.poll_s):
+            waited = f"{self._text}, {time.monotonic() - began:.0f} s"
+            self._session.show(Progress(self._server.n, self._server.rung, self._stage, waited))
+            try:
+                self._server.watch.look(self._session.call())
+            except HostError as e:  # the step itself meets it too, and says so
+                log.warning("host.lost", while_="looking", why=str(e))
+                return
