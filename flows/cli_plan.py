@@ -14,9 +14,7 @@ from settings.ladder import Ladder
 from settings.ladder_check import check_ladder
 from settings.source import SETTINGS_DIR, BadInput, find, load
 from settings.target import Target, load_target
-from tasks.connect import connect, resolved
 from tasks.deadline import Deadline
-from tasks.probe import probe as ask_host
 from tasks.pure.capabilities import Capabilities, Gpu, ModelFacts, Parser
 from tasks.pure.draw import draw, ladder_tree
 from tasks.pure.expect import cannot_serve
@@ -94,6 +92,9 @@ def probe(
 
 def _ask(target: Target, engine: Engine) -> tuple[Target, Capabilities]:
     """The target with its paths resolved on the host, and what the host can do. Raises: HostError."""
+    from tasks.connect import connect, resolved  # here, since a plan from a file needs no SSH (0.2 s to import)
+    from tasks.probe import probe as ask_host
+
     deadline = Deadline.after(PROBE_S)
     with connect(target, deadline=deadline) as host:
         return resolved(target, host), ask_host(host, target, engine, deadline=deadline)
