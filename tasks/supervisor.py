@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import tasks.remote.supervisor as remote
 from settings.target import resolve_path
-from tasks.deadline import Deadline
+from tasks.deadline import Deadline, pause
 from tasks.host import DeadlinePassed, Host, HostError
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 _WAIT_S = 20.0  # longest wait inside one remote command: a lost connection then costs no more than this
+_AGAIN_S = 0.3
 _TAIL = 10
 
 EndedBy = Literal["self", "stop", "lease", "supervisor"]
@@ -239,6 +240,7 @@ class Supervisor:
                 raise DeadlinePassed(
                     f"{self.host.name}: supervisor {verb} was not through before the deadline; it goes on"
                 )
+            pause(_AGAIN_S, deadline)
 
     def _upload(self, deadline: Deadline) -> str:
         """The script's path on the host: the name carries its content, so that an old one is never used by mistake."""

@@ -324,6 +324,10 @@ def _nvidia_smi(query: str) -> Optional[List[List[str]]]:
     return [[cell.strip() for cell in line.split(",")] for line in out.decode("utf-8", "replace").splitlines() if line]
 
 
+def _is_port(value: Any) -> bool:
+    return isinstance(value, int) and 0 < value < 65536
+
+
 def port_is_taken(port: Optional[int]) -> bool:
     """Whether anybody listens there, on any address."""
     if not port:
@@ -350,8 +354,8 @@ def reap_all(state: State, known: Iterable[Tuple[int, int]] = (), baseline: Opti
             continue
         started = read_json(state.attempt(id, "started")) or {}
         open_.append((id, started, done))
-        if started.get("boot_id") == boot and isinstance(started.get("pid"), int):
-            sessions[started["pid"]] = started.get("start", 1 << 62)
+        if started.get("boot_id") == boot and all(isinstance(started.get(name), int) for name in ("pid", "start")):
+            sessions[started["pid"]] = started["start"]
     ours = Ours(state.dir, None, sessions, set(known), set(), {os.getpid()})
 
     def gone() -> bool:
@@ -362,7 +366,7 @@ def reap_all(state: State, known: Iterable[Tuple[int, int]] = (), baseline: Opti
         return not alive
 
     left = [] if wait_until(gone, CLEAN_S) else [f"pid {p.pid} does not die" for p in ours.alive()]
-    ports = {s["port"] for _, s, _ in open_ if s.get("port") and not s.get("port_was_taken")}
+    ports = {s["port"] for _, s, _ in open_ if _is_port(s.get("port")) and not s.get("port_was_taken")}
     if not wait_until(lambda: not any(map(port_is_taken, ports)), 10):
         left += ["port %d is still taken" % p for p in sorted(ports) if port_is_taken(p)]
     if any(s.get("gpus") for _, s, _ in open_):
@@ -519,15 +523,16 @@ class Daemon:
         spec = read_json(spec_path)
         if id not in self.seen:
             self.seen.add(id)
-            self.servers[id] = server = Server(id, spec or {})
-            problem = self.problem_with(spec or {})
+            spec = spec or {}
+            problem = self.problem_with(spec)
+            self.servers[id] = server = Server(id, {} if problem else spec)
             if problem:
                 self.close(server, {"by": "supervisor", "why": problem})
             elif self.ending or os.path.exists(self.state.attempt(id, "stop")):
                 self.close(server, {"by": self.ending or "stop", "why": "it was not started"})
             else:
                 try:
-                    self.start(server, spec or {})
+                    self.start(server, spec)
                 except OSError as e:  # no process, no descriptor left
                     self.close(server, {"by": "supervisor", "why": "cannot fork: %s" % e})
         forget_secrets(spec_path)
@@ -539,6 +544,10 @@ class Daemon:
             return "spec.json is torn or has no argv"
         if not isinstance(env, dict) or not all(isinstance(v, str) for v in env.values()):
             return "spec.json has no env"
+        if not (_is_port(spec.get("port")) or spec.get("port") is None):
+            return "spec.json names a port that is none: %s" % spec["port"]
+        if not all(isinstance(spec.get(name, 0), (int, float)) for name in ("gpus", "grace_s", "clean_s")):
+            return "spec.json has a time or a number of GPUs that is no number"
         if spec.get("run_id") != self.record["run_id"]:
             return "spec.json is of run %s, the host is held by %s" % (spec.get("run_id"), self.record["run_id"])
         return None
@@ -572,7 +581,10 @@ class Daemon:
     def become_server(self, id: str, spec: Json, gate: int) -> None:
         os.setsid()
         _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        log = os.open(self.state.attempt(id, "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            log = os.open(self.state.attempt(id, "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        except OSError:  # on a full disk: a server without a log is still a server
+            log = os.open(os.devnull, os.O_WRONLY)
         os.dup2(log, 1)
         os.dup2(log, 2)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGPIPE, signal.SIGXFSZ):
@@ -851,7 +863,7 @@ def start(state: State, ask: Json) -> Json:
             return {"started": False, "exit": ended}
         started = read_json(state.attempt(id, "started"))
         if started:
-            return {"started": True, "pid": started["pid"], "adopted": started.get("token") != ask["token"]}
+            return {"started": True, "pid": started.get("pid"), "adopted": started.get("token") != ask["token"]}
         if not _held_by(state, ask):
             forget_secrets(state.attempt(id, "spec.json"))
             return dict(_holder(state.lock() or {}), started=False, exit=None)

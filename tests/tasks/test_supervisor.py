@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -238,7 +239,14 @@ def test_a_torn_lock_of_a_living_supervisor_is_mended(bench: Bench, held: Superv
     soon(lambda: held.renew(deadline=in_time()))
 
 
-@pytest.mark.parametrize("torn", ["", "{", "[]", '{"run_id": "run-1", "argv": "x"}', '{"run_id": "run-1", "argv": []}'])
+@pytest.mark.parametrize(
+    "torn",
+    [
+        "", "{", "[]", '{"run_id": "run-1", "argv": "x"}', '{"run_id": "run-1", "argv": []}',
+        '{"run_id": "run-1", "argv": ["x"], "env": {}, "port": 99999}',
+        '{"run_id": "run-1", "argv": ["x"], "env": {}, "grace_s": "soon"}',
+    ],
+)
 def test_a_torn_spec_is_an_ended_attempt(bench: Bench, held: Supervisor, torn: str) -> None:
     held.host.put(torn.encode(), str(bench.attempt("spec.json")), deadline=in_time())
     soon(lambda: held.status("a1", deadline=in_time()).exit)
@@ -313,6 +321,56 @@ def test_the_clock_of_the_host_may_jump(bench: Bench) -> None:
     exit = supervisor.status("a1", deadline=in_time()).exit
     assert exit is not None
     assert "lease" == exit.by
+
+
+SMI = """#!/bin/sh
+case "$1" in
+  --query-gpu=*) echo "0, $(cat {used})"; echo "1, 3" ;;
+  --query-compute-apps=*) cat {apps} ;;
+esac
+"""
+
+
+def test_the_end_waits_for_gpu_memory_and_for_our_pids_to_leave_the_gpu(bench: Bench) -> None:
+    used, apps, smi = bench.folder / "used", bench.folder / "apps", bench.folder / "bin" / "nvidia-smi"
+    smi.parent.mkdir()
+    smi.write_text(SMI.format(used=used, apps=apps))
+    smi.chmod(0o700)
+    used.write_text("700")  # somebody else's, before we came
+    apps.write_text("1\n")
+    supervisor = bench.supervisor()
+    supervisor.host = LocalHost(env={"PATH": f"{smi.parent}:{os.environ['PATH']}"})
+    supervisor.acquire(deadline=in_time())
+    started = supervisor.start(ServerSpec("a1", SLEEP, gpus=1), deadline=in_time())
+    assert isinstance(started, Started)
+    used.write_text("60000")
+    apps.write_text(f"1\n{started.pid}\n")
+    supervisor.ask_to_stop("a1", deadline=in_time())
+    soon(lambda: supervisor.status("a1", deadline=in_time()).exit)
+    with pytest.raises(DeadlinePassed):
+        supervisor.stop("a1", deadline=Deadline.after(3))
+    used.write_text("1100")
+    with pytest.raises(DeadlinePassed):
+        supervisor.stop("a1", deadline=Deadline.after(3))
+    apps.write_text("1\n")
+    assert stopped(supervisor, "a1").clean
+
+
+def test_what_will_not_go_is_named_and_the_host_is_given_back(bench: Bench, held: Supervisor) -> None:
+    """A stranger listens on our port after us: after `clean_s` the attempt is closed, and says so."""
+    spec = {"run_id": "run-1", "argv": SLEEP, "env": {}, "port": bench.port, "clean_s": 0.5}
+    held.host.put(json.dumps(spec).encode(), str(bench.attempt("spec.json")), deadline=in_time())
+    soon(bench.attempt("started").exists)
+    with socket.create_server(("127.0.0.1", bench.port)):
+        exit = stopped(held, "a1")
+        assert (False, (f"port {bench.port} is still taken",)) == (exit.clean, exit.left)
+        assert held.release(deadline=in_time()) is None
+
+
+def test_a_port_that_was_taken_before_us_is_not_waited_for(bench: Bench, held: Supervisor) -> None:
+    with socket.create_server(("127.0.0.1", bench.port)):
+        held.start(ServerSpec("a1", SLEEP, port=bench.port), deadline=in_time())
+        assert stopped(held, "a1").clean
 
 
 def test_a_removed_state_folder_ends_the_server(bench: Bench, held: Supervisor) -> None:
