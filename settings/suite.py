@@ -39,7 +39,7 @@ class Probe(Declared):
     def _has_one_prompt(self) -> "Probe":
         given = [n for n in ("prompt", "prompts", "prompt_tokens") if getattr(self, n)]
         if len(given) != 1:
-            raise ValueError(f"a probe has exactly one of prompt, prompts, prompt_tokens; this one has {given or 'none'}")
+            raise ValueError(f"a probe has one of prompt, prompts and prompt_tokens; this one has {given or 'none'}")
         if self.at_least_tokens is not None and self.at_least_tokens > (self.prompt_tokens or 0):
             raise ValueError("at_least_tokens must not exceed prompt_tokens")
         return self

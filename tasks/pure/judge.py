@@ -43,7 +43,7 @@ def worst(judged: Sequence[Judged]) -> Judged:
     return min(judged, key=lambda j: SEVERITY.index(j.verdict))
 
 
-def _judge(call: Call, language: Callable[[str, str], str | None] | None) -> Judged:
+def _judge(call: Call, language: Callable[[str, str, bool], str | None] | None) -> Judged:
     if call.status != 200:
         return Judged(Verdict.ERROR, call.lost or _status(call))
     reply, want = read_reply(call), asked(call.request)
@@ -102,13 +102,13 @@ def _uniform(choice: Choice) -> int | None:
 
 def _nan_tokens(choice: Choice, want: Asked) -> str | None:
     ids = list(choice.ids)
-    if ids and choice.finish == "stop" and ids[-1] == 0 and choice.matched in (0, None):
+    text = "".join(choice.visible.split())
+    if ids and choice.finish == "stop" and ids[-1] == 0 and (choice.matched in (0, None) or not text):
         ids.pop()  # the end token itself
     zeros = next((n for n, i in enumerate(reversed(ids)) if i != 0), len(ids))
     if zeros >= _ZEROS or (zeros and zeros == len(ids)):
         at = len(ids) - zeros
         return f"all {zeros} tokens are id 0" if not at else f"all tokens from the {at + 1}th on are id 0"
-    text = choice.visible
     bangs = len(text) - len(text.rstrip("!"))
     if bangs and (bangs == len(text) or bangs >= _BANGS) and not repetition(text[-bangs:], want.prompt).wanted:
         return "the text is nothing but '!'" if bangs == len(text) else f"the text ends in {bangs} times '!'"
@@ -127,7 +127,7 @@ def _cut(reply: Reply, want: Asked) -> str | None:
     return None
 
 
-def _text(choice: Choice, want: Asked, language: Callable[[str, str], str | None]) -> Judged:
+def _text(choice: Choice, want: Asked, language: Callable[[str, str, bool], str | None]) -> Judged:
     text = choice.visible
     if not text:
         return Judged(Verdict.EMPTY, "no visible text" + (f", {choice.count} tokens" if choice.count else ""))
@@ -135,11 +135,11 @@ def _text(choice: Choice, want: Asked, language: Callable[[str, str], str | None
         return Judged(Verdict.OK, "a tool call")
     if len(choice.ids) >= 6 and len(set(choice.ids)) == 1 and not repetition(text, want.prompt).wanted:
         return Judged(Verdict.GARBAGE, f"token {choice.ids[0]} at each of {len(choice.ids)} positions")
-    if why := language(text, want.prompt):
+    if why := language(choice.answer, want.prompt, False) or language(choice.thought, want.prompt, True):
         return Judged(Verdict.GARBAGE, why)
     if why := _unlikely(choice, want):
         return Judged(Verdict.GARBAGE, why)
-    where = ", all in the reasoning" if choice.reasoning_only else ""
+    where = "" if choice.answer.strip() else ", all in the reasoning"
     return Judged(Verdict.OK, f"text that fits the request{where}")
 
 

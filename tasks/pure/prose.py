@@ -26,7 +26,8 @@ _SYMBOLS = {
 }
 _AGAIN = re.compile(
     r"repeat|\btimes\b|copies|\becho\b|over and over|again and again|a row of|a line of|a string of|chant|lyrics|chorus"
-    r"|répèt|\bfois\b|wiederhol|\bmal\b|repite|repetir|\bveces\b|ripeti|volte|повтори|\bраз\b|重复|重複|[0-9一二三四五六七八九十百]+[遍次]|繰り返|回",
+    r"|répèt|\bfois\b|wiederhol|\bmal\b|repite|repetir|\bveces\b|ripeti|volte|повтори|\bраз\b|重复|重複"
+    r"|[0-9一二三四五六七八九十百]+[遍次]|繰り返|回",
     re.I,
 )
 _MOJIBAKE = re.compile(
@@ -44,6 +45,37 @@ _CODE = re.compile(
     re.M,
 )
 _MATH = re.compile(r"\\[a-zA-Z]+|[=≈≤≥∑∫√^]|\$")
+_ABOUT_CODE = re.compile(
+    r"\b(code|python|function|sql|shell|bash|script|json|xml|html|css|regex|command|program|loop|class|java\w*|c\+\+"
+    r"|rust|yaml|url|latex|formula|equation)\b",
+    re.I,
+)
+_ABOUT_WORDS = re.compile(
+    r"\b(list|name|words|separated|enumerate|give|keywords|alphabet\w*|vocabulary|synonyms|translat\w+|\w+ian|\w+ish)\b",
+    re.I,
+)
+_VOWELS = re.compile(r"vowel|conson|abbrev|acron", re.I)
+_ENGLISH = _words("the of is are what who how why was and to about write tell")
+_SAME = re.compile(r"repeated|repeating|repetition|same (word|letter|token|character|sign)|one word only", re.I)
+_NUMBERS = {
+    "three": 3,
+    "four": 4,
+    "five": 5,
+    "six": 6,
+    "seven": 7,
+    "eight": 8,
+    "nine": 9,
+    "ten": 10,
+    "twelve": 12,
+    "fifteen": 15,
+    "twenty": 20,
+    "thirty": 30,
+    "forty": 40,
+    "fifty": 50,
+    "hundred": 100,
+    "thousand": 1000,
+}
+_PREPOSITIONS = frozenset(["of", "to", "from", "at", "for", "into", "with", "in", "by"])
 _DETERMINERS = frozenset(["the", "a", "an"])
 _LINKS = _words("of the a an and or to in with for from by at as into than")  # none ends a clause
 _PLAIN = re.compile(  # a word or a number, with what may stand around it
@@ -71,23 +103,34 @@ class Repetition:
     wanted: bool  # the request asked for it
 
 
-def why_no_language(text: str, prompt: str) -> str | None:
-    """Why `text` is no language that fits `prompt`; None when nothing speaks against it."""
-    return _broken_bytes(text, prompt) or _repeated(text, prompt) or mixed_scripts(text, prompt) or _salad(text, prompt)
+def why_no_language(text: str, prompt: str, thinking: bool = False) -> str | None:
+    """Why `text` is no language that fits `prompt`; None when nothing speaks against it. Empty text is fine here.
+
+    `thinking`: the text is a model's reasoning, which may be in another language than the request.
+    """
+    if why := _broken_bytes(text, prompt):
+        return why
+    run = repetition(text, prompt)
+    if run.wanted and run.share >= 0.5:
+        return None
+    return _repeated(text, run) or mixed_scripts(text, prompt, thinking) or _salad(text, prompt)
 
 
 def repetition(text: str, prompt: str) -> Repetition:
     """The run that takes up most of the text."""
-    runs = [_run_of_characters(text), *(_run_of_words(text, size) for size in (1, 2))]
+    runs = [_run_in_words(text), *(_run_of_words(text, size) for size in (1, 2))]
     unit, count, length, end = max(runs, key=lambda r: r[2])
     share = length / max(1, len("".join(text.split())))
     return Repetition(unit, count, share, end >= len(text.rstrip()), _was_asked(unit, count, prompt))
 
 
-def _run_of_characters(text: str) -> tuple[str, int, int, int]:
-    """(unit, count, characters, end) of the longest run of one character."""
-    found = max(re.finditer(r"(\S)\1{3,}", text), key=lambda m: len(m.group()), default=None)
-    return (found.group(1), len(found.group()), len(found.group()), found.end()) if found else ("", 0, 0, 0)
+def _run_in_words(text: str) -> tuple[str, int, int, int]:
+    """(unit, count, characters, end) of the longest run of at most four characters without a space."""
+    found = max(re.finditer(r"(\S{1,4}?)\1{3,}", text), key=lambda m: len(m.group()), default=None)
+    if not found:
+        return "", 0, 0, 0
+    unit, run = found.group(1), found.group()
+    return unit, len(run) // len(unit), len(run), found.end()
 
 
 def _run_of_words(text: str, size: int) -> tuple[str, int, int, int]:
@@ -109,34 +152,45 @@ def _run_of_words(text: str, size: int) -> tuple[str, int, int, int]:
 
 def _was_asked(unit: str, count: int, prompt: str) -> bool:
     """The request names the unit (or what the sign is called), and wants it again or that many times."""
+    if _SAME.search(prompt):
+        return True
     said = prompt.casefold()
     words = set(re.findall(r"\w+", said))
-    wanted_words = set(re.findall(r"\w+", unit.casefold()))
-    names = _SYMBOLS.get(unit[:1], "").split() if unit else []
-    stems = said if any(ord(c) > 0x2E80 for c in unit) else ""  # these scripts put no space between words
-    named = bool(wanted_words) and all(w in words or w in stems for w in wanted_words)
-    named = named or any(n in said for n in names) or (bool(unit) and not wanted_words and unit in prompt)
+    unit_words = set(re.findall(r"\w+", unit.casefold()))
+    run_on = said if any(ord(c) > 0x2E80 for c in unit) else ""  # these scripts put no space between words
+    named = (
+        (bool(unit_words) and all(w in words or w in run_on for w in unit_words))
+        or any(name in said for name in _SYMBOLS.get(unit[:1], "").split())
+        or (bool(unit) and not unit_words and unit in prompt)
+    )
     if not named:
         return False
-    numbers = [int(n) for n in re.findall(r"\d{1,6}", said)]
+    numbers = [int(n) for n in re.findall(r"\d{1,6}", said)] + [n for w, n in _NUMBERS.items() if w in words]
     return bool(_AGAIN.search(prompt)) or any(count * 0.5 <= n for n in numbers if n >= 3)
 
 
-def _repeated(text: str, prompt: str) -> str | None:
-    run = repetition(text, prompt)
+def _repeated(text: str, run: Repetition) -> str | None:
     if run.wanted or run.count < 4:
         return None
-    signs = not re.search(r"\w", run.unit)
-    if _CODE.search(text) and (signs or run.unit.isdigit()) and run.share < 0.8:
+    letters = re.sub(r"[\W\d_]", "", run.unit)
+    size = run.count * len(run.unit)
+    said = f"'{run.unit[:20]}' {run.count} times in a row, unasked"
+    if not letters and _CODE.search(text) and (run.share < 0.8 or "```" in text):
         return None  # a ruler, a table or an array
-    if (
-        (run.share >= 0.8 and (run.count >= 8 or not signs))
-        or (run.share >= 0.4 and run.count >= 8 and not signs)
-        or (run.at_end and run.count >= 12 and not (signs and run.share < 0.4))
-        or (run.count >= 30 and not signs)
-    ):
-        return f"'{run.unit[:20]}' {run.count} times in a row, unasked"
+    if not letters and run.share < 0.8 and re.search(rf"^\W*{re.escape(run.unit * run.count)}\W*$", text, re.M):
+        return None  # a ruler on a line of its own
+    if " " not in run.unit and run.unit.isascii() and len(run.unit) <= 4 and not _stands_alone(run.unit, text):
+        # Inside a word or number: "Noooo", 0.3333, a ruler. Long, and all there is.
+        enough = run.share >= (0.9 if run.unit.isdigit() else 0.8) and size >= 16
+        return said if enough or (size >= 40 and run.at_end and not run.unit.isdigit()) else None
+    if run.share >= 0.8 or (run.share >= 0.4 and run.count >= 8) or (run.at_end and run.count >= 12) or run.count >= 30:
+        return said
     return None
+
+
+def _stands_alone(unit: str, text: str) -> bool:
+    """Whether the repeated unit is words of their own ("the the"), not a part of one ("Noooo")."""
+    return bool(re.search(rf"(?<!\S){re.escape(unit)}(?!\w)[^\w]{{0,3}}\s+{re.escape(unit)}(?!\w)", text, re.I))
 
 
 def _broken_bytes(text: str, prompt: str) -> str | None:
@@ -152,28 +206,48 @@ def _broken_bytes(text: str, prompt: str) -> str | None:
 
 
 def _salad(text: str, prompt: str) -> str | None:
-    """Words that no grammar joins. Three counts, for Latin script only, none applied to code, mathematics or lists."""
-    if _CODE.search(text) or _MATH.search(text) or _CODE.search(prompt):
+    """Words that no grammar joins: five counts for Latin script, none of them for what is code or a list."""
+    words = [w.casefold() for w in _WORD.findall(re.sub(r"\w+://\S+|\S*\d\S*", "0", text))]  # no addresses, no figures
+    if len(words) < 8 or "```" in text or _ABOUT_CODE.search(prompt) or _CODE.search(prompt):
         return None
-    words = [w.casefold() for w in _WORD.findall(text)]
-    if len(words) < 8:
+    pieces = text.split()
+    odd = [p for p in pieces if not _PLAIN.match(p) and re.search(r"[a-zA-Z]", p)]
+    if len(pieces) >= 8 and len(odd) / len(pieces) >= 0.4 and "\n" not in text.strip() and not _balanced(text):
+        return f"word salad: {len(odd)} of {len(pieces)} pieces are no words"
+    if _CODE.search(text) or _MATH.search(text):
         return None
     clashes = sum(_clash(a, b) for a, b in itertools.pairwise(words))
     if clashes >= 3 and clashes / len(words) >= 0.12:
         return f"word salad: {clashes} of {len(words) - 1} neighbours cannot stand together"
     latin = [w for w in words if re.fullmatch(r"[a-zà-öø-ÿ'’]+", w)]
     mute = [w for w in latin if len(w) >= 3 and not re.search(r"[aeiouyà-öø-ÿ]", w)]
-    if len(latin) >= 6 and len(mute) / len(latin) >= 0.4:
+    mostly = len(latin) / len(words) >= 0.6
+    if mostly and len(latin) >= 6 and len(mute) / len(latin) >= 0.4 and not _VOWELS.search(prompt):
         return f"word salad: {len(mute)} of {len(latin)} words have no vowel"
-    pieces = text.split()
-    odd = [p for p in pieces if not _PLAIN.match(p) and re.search(r"[a-zA-Z]", p)]
-    if len(pieces) >= 8 and len(odd) / len(pieces) >= 0.4:
-        return f"word salad: {len(odd)} of {len(pieces)} pieces are no words"
-    breaks = len(re.findall(r"[.,;:!?\n•|/]", text)) + 1
     common = sum(w in _COMMON for w in latin)
-    if len(latin) >= 12 and len(latin) / breaks >= 10 and common / len(latin) < 0.08 and len(latin) / len(words) > 0.8:
+    if len(latin) >= 16 and common / len(latin) >= 0.9:
+        return f"word salad: {common} of {len(latin)} words only join others"
+    breaks = len(re.findall(r"[.,;:!?\n•|/]", text)) + 1
+    alone = len(latin) >= 12 and len(latin) / breaks >= 10 and len(latin) / len(words) > 0.8
+    if alone and common / len(latin) < 0.08 and _calls_for_english_prose(prompt):
         return f"word salad: {common} of {len(latin)} words join the others"
     return None
+
+
+def _calls_for_english_prose(prompt: str) -> bool:
+    said = set(re.findall(r"[a-z]+", prompt.casefold()))
+    return len(said & _ENGLISH) >= 2 and not _ABOUT_WORDS.search(prompt)
+
+
+def _balanced(text: str) -> bool:
+    """Whether each bracket that opens is closed: so it is in code, and hardly ever by chance."""
+    open_ones: list[str] = []
+    for char in re.sub(r"->|=>|<=|>=", "", text):
+        if char in "([{":
+            open_ones.append(char)
+        elif char in ")]}" and (not open_ones or open_ones.pop() + char not in ("()", "[]", "{}")):
+            return False
+    return not open_ones
 
 
 def _clash(a: str, b: str) -> bool:
@@ -182,9 +256,9 @@ def _clash(a: str, b: str) -> bool:
         return True
     if a in _LINKS and re.fullmatch(r"[.,;:)!?]+", b):
         return True
-    if a in {"of", "and", "or", "into", "than"} and b in {"of", "and", "or", "than"}:
+    if a in _PREPOSITIONS and b in {"of", "and", "or", "is", "are", "was", "than", "to"}:
         return True
-    if re.fullmatch(r"[,;:(]", a) and re.fullmatch(r"[.,;:)!?-]", b):
+    if re.fullmatch(r"[,;(]", a) and re.fullmatch(r"[.,;:)!?-]", b):
         return True
     return a == b and a in _LINKS
 

@@ -50,8 +50,8 @@ class Asked:
 class Choice:
     """One answer. `logprobs` are those of the chosen tokens: nan stands for all that is no finite number."""
 
-    text: str = ""  # what a person would see, reasoning and tool calls included
-    reasoning_only: bool = False
+    answer: str = ""  # what a person is meant to see; a tool call counts as such
+    thought: str = ""  # the reasoning before it
     tool_call: bool = False
     ids: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
@@ -59,6 +59,11 @@ class Choice:
     matched: Any = None
     tokens: int | None = None  # completion tokens as the server counted them
     native: bool = False
+
+    @property
+    def text(self) -> str:
+        """All that came, in the order in which it was generated."""
+        return self.thought + self.answer
 
     @property
     def visible(self) -> str:
@@ -114,8 +119,7 @@ def read_reply(call: Call) -> Reply:
     try:
         return _from_bodies([json.loads(body, strict=False)], echo)
     except ValueError:
-        mended = _mended(body)
-        whole = _from_bodies([mended] if mended is not None else [], echo)
+        whole = _from_bodies([b for b in [_mended(body)] if b], echo)
         return Reply(whole.choices, whole.error, "the JSON body ends in the middle")
 
 
@@ -208,7 +212,7 @@ def _native(body: Mapping[str, Any]) -> Choice:
     from_rows = [r[1] for r in rows if len(r) > 1 and isinstance(r[1], int)]
     reason = finish.get("type") if isinstance(finish, Mapping) else finish
     return Choice(
-        text=str(body.get("text") or ""),
+        answer=str(body.get("text") or ""),
         ids=tuple(i for i in ids if isinstance(i, int)) if isinstance(ids, list) else tuple(from_rows),
         logprobs=tuple(_number(r[0]) for r in rows),
         finish=str(reason) if reason else None,
@@ -225,8 +229,8 @@ def _openai(choice: Mapping[str, Any], usage: Any, echo: bool) -> Choice:
     calls = said.get("tool_calls") or said.get("function_call")
     finish = choice.get("finish_reason")
     return Choice(
-        text=thought + content + (json.dumps(calls, ensure_ascii=False) if calls else ""),
-        reasoning_only=bool(thought) and not content,
+        answer=content + (json.dumps(calls, ensure_ascii=False) if calls else ""),
+        thought=thought,
         tool_call=bool(calls),
         logprobs=_openai_logprobs(choice.get("logprobs"), echo),
         finish=str(finish) if finish else None,
@@ -270,8 +274,8 @@ def _joined(parts: list[Choice]) -> Choice:
     last = next((p for p in reversed(parts) if p.finish), parts[-1])
     counts = [p.tokens for p in parts if p.tokens is not None]
     return Choice(
-        text="".join(whole([p.text for p in parts])),
-        reasoning_only=all(p.reasoning_only for p in parts if p.text),
+        answer="".join(whole([p.answer for p in parts])),
+        thought="".join(p.thought for p in parts),
         tool_call=any(p.tool_call for p in parts),
         ids=tuple(i for ids in whole([p.ids for p in parts]) for i in ids),
         logprobs=tuple(n for row in whole([p.logprobs for p in parts]) for n in row),

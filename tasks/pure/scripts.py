@@ -10,6 +10,7 @@ __all__ = ["mixed_scripts", "scripts_in"]
 _FAMILY = {
     "CJK": "Han",
     "BOPOMOFO": "Han",
+    "IDEOGRAPHIC": "Han",
     "HIRAGANA": "Kana",
     "KATAKANA": "Kana",
     "KATAKANA-HIRAGANA": "Kana",
@@ -37,7 +38,8 @@ _NAMED = {  # how a request names a language -> the scripts that its answer may 
     "ETHIOPIC": r"amharic|ethiop",
 }
 _ANY = re.compile(
-    r"languages|translat|multilingual|alphabets?\b|scripts\b|unicode|in (two|three|four|five|six|several|many|different)",
+    r"languages|translat|multilingual|alphabets?\b|scripts\b|unicode"
+    r"|in (two|three|four|five|six|several|many|different)",
     re.I,
 )
 _ASIDE = re.compile(r"\([^()]*\)|（[^（）]*）|\[[^\[\]]*\]|\"[^\"]*\"|“[^”]*”|'[^'\n]*'|「[^」]*」|`[^`]*`|\*[^*\n]*\*")
@@ -57,8 +59,8 @@ def scripts_in(text: str) -> Counter[str]:
     return Counter(s for c in text if (s := _script(c)))
 
 
-def mixed_scripts(text: str, prompt: str) -> str | None:
-    """Why the scripts of `text` do not fit `prompt`; None when they do.
+def mixed_scripts(text: str, prompt: str, thinking: bool = False) -> str | None:
+    """Why the scripts of `text` do not fit `prompt`; None when they do. A thinking model may use any one language.
 
     A gloss in brackets or quotes and a single foreign name are fine; so are Greek letters as symbols. Not fine: scripts
     that come and go, several of them, or an answer mostly in a script that the request neither uses nor names.
@@ -77,7 +79,7 @@ def mixed_scripts(text: str, prompt: str) -> str | None:
     share = sum(foreign.values()) / total
     if runs >= 2 and share < 0.9:
         return f"mixed scripts: {names} comes and goes {runs} times"
-    if share >= 0.6 and total >= 8:
+    if share >= 0.6 and total >= 8 and not thinking:
         return f"the answer is in {names}, which the request neither uses nor names"
     return None
 
