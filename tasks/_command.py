@@ -1,13 +1,15 @@
 """What a command is on every host, local or remote: how it is bounded in time and in output, and how it is named."""
 
+import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from settings.source import BadInput
 from settings.target import resolve_path
 from tasks.deadline import Deadline
 from tasks.host import OUTPUT_LIMIT, DeadlinePassed
 
-__all__ = ["DRAIN_S", "BoundedBytes", "brief", "timeboxed"]
+__all__ = ["DRAIN_S", "BoundedBytes", "brief", "checked", "timeboxed"]
 
 DRAIN_S = 1.0  # how long output is still read after the exit, when something left behind holds the pipe open
 
@@ -45,6 +47,14 @@ def brief(argv: Sequence[str]) -> str:
     """The first words of a command, for messages."""
     words = [w if len(w) <= _BRIEF_CHARS else w[:_BRIEF_CHARS] + "…" for w in argv[:_BRIEF_WORDS]]
     return shlex.join(words) + (" …" if len(argv) > _BRIEF_WORDS else "")
+
+
+def checked(env: Mapping[str, str]) -> dict[str, str]:
+    """`env`, when each name is one that a shell can set. Raises: BadInput."""
+    for name in env:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise BadInput("env", name, "is no name for an environment variable (letters, digits and _)")
+    return dict(env)
 
 
 def timeboxed(argv: Sequence[str], *, home: str, deadline: Deadline, host: str) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
 """HTTP to a port of the host's loopback, over whatever leads there: a socket, or a channel of the SSH connection."""
 
 import contextlib
-import ssl
 from collections.abc import Iterable, Iterator
 
 import httpcore
@@ -130,12 +129,6 @@ class _Stream(httpcore.NetworkStream):
 
     def close(self) -> None:
         self._stream.close()
-
-    def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> httpcore.NetworkStream:
-        raise httpcore.UnsupportedProtocol("plain HTTP only: the SSH connection is what encrypts")
-
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from settings.target import resolve_path
-from tasks._command import DRAIN_S, BoundedBytes, brief, timeboxed
+from tasks._command import DRAIN_S, BoundedBytes, brief, checked, timeboxed
 from tasks.deadline import Deadline
 from tasks.host import ByteStream, Completed, DeadlinePassed, HostError, LogChunk
 
@@ -28,7 +28,7 @@ class LocalHost:
     def __init__(self, name: str = "local", *, env: Mapping[str, str] | None = None) -> None:
         self.name = name
         self.home = str(Path.home())
-        self._env = {k: resolve_path(v, self.home) for k, v in (env or {}).items()}
+        self._env = {k: resolve_path(v, self.home) for k, v in checked(env or {}).items()}
 
     def run(
         self,
@@ -39,6 +39,7 @@ class LocalHost:
         stdin: bytes = b"",
     ) -> Completed:
         """See Host.run. The command has a session of its own; the deadline kills its whole process group."""
+        given_s = deadline.left_s
         command = timeboxed(argv, home=self.home, deadline=deadline, host=self.name)
         try:
             process = subprocess.Popen(
@@ -46,7 +47,7 @@ class LocalHost:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env={**os.environ, **self._env, **(env or {})},
+                env={**os.environ, **self._env, **checked(env or {})},
                 start_new_session=True,
             )
         except OSError as e:
@@ -61,7 +62,9 @@ class LocalHost:
                     _kill_group(process.pid)
             exited = process.wait()
         if exited < 0 and deadline.passed:
-            raise DeadlinePassed(f"{self.name}: `{brief(argv)}` did not end before its deadline and was killed")
+            raise DeadlinePassed(
+                f"{self.name}: `{brief(argv)}` (deadline {given_s:.1f} s) did not end before its deadline and was killed"
+            )
         return Completed(tuple(argv), exited, out.text(), err.text(), out.cut or err.cut)
 
     def read(self, path: str, offset: int, limit: int, *, deadline: Deadline) -> LogChunk:

@@ -1,18 +1,12 @@
 """A host behind SSH. fabric configures and opens the connection; commands, files and ports run on its transport.
 
 fabric's own run() gives -1 for a lost connection, lets a timed-out command run on, and waits for ever on a frozen peer.
-
-A command and its environment travel over stdin: the process list of the host shows a constant `sh -c`, then the argv,
-and never a secret from `env`. The line that the login shell sees has one quoted word without newline, `!` or backslash,
-so that sh, fish and csh read it alike; and a mark tells our output from the greeting of a login shell.
 """
 
 import contextlib
 import errno
 import posixpath
 import secrets
-import select
-import shlex
 import stat
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,24 +14,21 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 import paramiko
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
+from tenacity import Retrying, retry_if_exception_type
 
 from settings.target import Target, resolve_path
-from tasks._command import DRAIN_S, BoundedBytes, brief, timeboxed
-from tasks._ssh_link import Link, open_link
-from tasks.deadline import Deadline, pause
+from tasks._command import BoundedBytes, brief, checked, timeboxed
+from tasks._ssh_exec import Script, pump
+from tasks._ssh_link import GRACE_S, Link
+from tasks._ssh_open import open_connection
+from tasks.deadline import Deadline
 from tasks.host import ByteStream, Completed, DeadlinePassed, HostError, HostLost, HostUnreachable, LogChunk
 
 __all__ = ["SshHost"]
 
 T = TypeVar("T")
 
-_GRACE_S = 3.0      # after the deadline, for the host to say that it killed the command; then it is frozen
-_PIECE = 64 * 1024
 _FILE_PIECE = 32 * 1024  # what every SFTP server gives in one reply
-_TICK_S = 0.01      # where paramiko has nothing to wait on: room to send, and output after the exit
-_LOOK_S = 0.2       # an exit alone wakes nobody, when something left behind holds the output open
-_BUSY_S = 0.05      # between two tries for a session, while MaxSessions are open
 
 
 class SshHost:
@@ -55,7 +46,7 @@ class SshHost:
         self._lock = threading.Lock()
         self._link: Link | None = None
         self.home = self.run(["sh", "-c", 'printf %s "$HOME"'], deadline=deadline).out
-        self._env = {k: resolve_path(v, self.home) for k, v in target.plain_env().items()}
+        self._env = {k: resolve_path(v, self.home) for k, v in checked(target.plain_env()).items()}
 
     def run(
         self,
@@ -66,17 +57,17 @@ class SshHost:
         stdin: bytes = b"",
     ) -> Completed:
         """See Host.run. A connection that breaks after the command was sent is HostLost: it may have run."""
-        what = f"`{brief(argv)}` ({deadline.left_s:.1f} s left)"
+        what = f"`{brief(argv)}` (deadline {deadline.left_s:.1f} s)"
         command = timeboxed(argv, home=self.home, deadline=deadline, host=self.name)
-        script, mark = _script(command, {**self._env, **(env or {})})
+        script = Script(command, {**self._env, **checked(env or {})})
+        out, err = BoundedBytes(script.mark), BoundedBytes(script.mark)
         with self._session(what, deadline) as (link, channel):
-            out, err = BoundedBytes(mark), BoundedBytes(mark)
             try:
-                channel.exec_command(f"exec /bin/sh -c 'eval \"$(dd bs={len(script)} count=1 iflag=fullblock 2>/dev/null)\"'")
-                exited = _pump(channel, script + stdin, out, err, deadline)
+                channel.exec_command(script.line)
+                exited = pump(channel, script.text + stdin, out, err, deadline)
             except (OSError, EOFError, paramiko.SSHException) as e:
                 raise link.lost(what, e) from e
-            if exited is None:
+            if exited is None or not (link.alive or channel.eof_received):
                 raise link.lost(what)
         if not out.begun:
             said = (out.text() + err.text()).strip()[:200]
@@ -131,8 +122,14 @@ class SshHost:
     def open_tcp(self, port: int, *, deadline: Deadline) -> ByteStream:
         """See Host.open_tcp. A `direct-tcpip` channel: no listener here, and no limit but the transport's."""
         what = f"connection to port {port}"
+        to = ("127.0.0.1", port)
+
+        def once() -> tuple[Link, paramiko.Channel]:
+            link = self._live(deadline)
+            return link, link.open_channel("direct-tcpip", what, deadline, to)
+
         try:
-            link, channel = self._open("direct-tcpip", what, deadline, ("127.0.0.1", port))
+            link, channel = _twice(once, deadline)
         except paramiko.ChannelException as e:
             if e.code == 1:
                 raise HostError(
@@ -165,92 +162,49 @@ class SshHost:
                 if self._link:
                     self._link.close()
                 self._link = None
-                self._link = open_link(self._target, deadline, self._beat_s)
+                self._link = Link(self.name, open_connection(self._target, deadline), self._beat_s)
             return self._link
         finally:
             self._lock.release()
 
-    def _open(self, kind: str, what: str, deadline: Deadline, to: tuple[str, int] | None = None) -> tuple[
-        Link, paramiko.Channel
-    ]:
-        """A new channel, on a new connection when the old one turns out to be dead: nothing was sent on it yet.
-
-        Raises: HostLost; paramiko.ChannelException when the host refuses the channel.
-        """
-        def once() -> tuple[Link, paramiko.Channel]:
-            link = self._live(deadline)
-            try:
-                source = ("127.0.0.1", 0) if to else None
-                return link, link.transport.open_channel(kind, to, source, timeout=deadline.left_s + _GRACE_S)
-            except paramiko.ChannelException:
-                raise
-            except (paramiko.SSHException, OSError, EOFError) as e:
-                raise link.lost(what, e) from e
-
-        return _twice(once, deadline)
-
     @contextlib.contextmanager
     def _session(self, what: str, deadline: Deadline) -> Iterator[tuple[Link, paramiko.Channel]]:
-        """A session channel, of which a server has few (MaxSessions): wait for one until the deadline."""
-        slots = self._live(deadline).sessions
+        """A session channel, on a new connection when the old one turns out to be dead: nothing was sent on it yet."""
+        slots = self._live(deadline).slots
         if not slots.acquire(timeout=deadline.left_s):
             raise DeadlinePassed(f"{self.name}: {what} was not started: all sessions were busy until its deadline")
+
+        def once() -> tuple[Link, paramiko.Channel]:
+            link = self._live(deadline)
+            return link, link.open_session(what, deadline)
+
         try:
-            link, channel = self._patiently(what, deadline)
+            link, channel = _twice(once, deadline)
             with contextlib.closing(channel):
                 yield link, channel
         finally:
             slots.release()
 
-    def _patiently(self, what: str, deadline: Deadline) -> tuple[Link, paramiko.Channel]:
-        while True:
-            try:
-                return self._open("session", what, deadline)
-            except paramiko.ChannelException as e:
-                if deadline.passed:
-                    raise HostUnreachable(
-                        f"{self.name}: {what} was not started: the SSH server opens no further session ({e.text}); "
-                        f"see `MaxSessions` in its sshd_config"
-                    ) from e
-                pause(_BUSY_S, deadline)
-
     def _with_files(self, what: str, act: Callable[[paramiko.SFTPClient], T], deadline: Deadline) -> T:
-        """`act` on the connection's one SFTP session (paramiko's client is not made for several threads at once)."""
         def once() -> T:
             link = self._live(deadline)
             if not link.sftp_lock.acquire(timeout=deadline.left_s):
                 raise DeadlinePassed(f"{self.name}: {what} did not begin before its deadline")
             try:
-                link.sftp = link.sftp or self._open_sftp(link, deadline)
-                channel = link.sftp.get_channel()
-                assert channel is not None
-                channel.settimeout(deadline.left_s + _GRACE_S)
-                return act(link.sftp)
-            except (TimeoutError, EOFError, paramiko.SSHException) as e:
-                raise link.lost(what, e) from e
-            except OSError as e:
-                if not link.alive or link.sftp is None or link.sftp.sock.closed:
+                sftp = link.open_sftp(what, deadline)
+                sftp.sock.settimeout(deadline.left_s + GRACE_S)
+                try:
+                    return act(sftp)
+                except (TimeoutError, EOFError, paramiko.SSHException) as e:
                     raise link.lost(what, e) from e
-                raise HostError(f"{self.name}: {what}: {e.strerror or f'{e} (a folder? no space?)'}") from e
+                except OSError as e:
+                    if not link.alive or sftp.sock.closed:
+                        raise link.lost(what, e) from e
+                    raise HostError(f"{self.name}: {what}: {e.strerror or f'{e} (a folder? no space?)'}") from e
             finally:
                 link.sftp_lock.release()
 
         return _twice(once, deadline)
-
-    def _open_sftp(self, link: Link, deadline: Deadline) -> paramiko.SFTPClient:
-        channel = link.transport.open_session(timeout=deadline.left_s + _GRACE_S)
-        channel.settimeout(deadline.left_s + _GRACE_S)
-        try:
-            channel.invoke_subsystem("sftp")
-            return paramiko.SFTPClient(channel)
-        except (paramiko.SSHException, EOFError) as e:
-            channel.close()
-            if not link.alive:
-                raise
-            raise HostError(
-                f"{self.name}: the SSH server offers no SFTP ({e}): add `Subsystem sftp internal-sftp` to its "
-                f"sshd_config, and reload it; with an external sftp-server the login shell must print nothing"
-            ) from e
 
 
 class _Stream:
@@ -284,55 +238,11 @@ class _Stream:
 
 def _twice(act: Callable[[], T], deadline: Deadline) -> T:
     """`act`, once more when the connection broke and there is time left. For what may be done twice."""
-    for attempt in Retrying(
+    return Retrying(
         retry=retry_if_exception_type(HostLost),
-        stop=stop_after_attempt(2) | (lambda _: deadline.passed),  # type: ignore[operator]
+        stop=lambda tried: tried.attempt_number == 2 or deadline.passed,
         reraise=True,
-    ):
-        with attempt:
-            return act()
-    raise AssertionError  # Retrying returns, or raises what act raised
-
-
-def _script(command: Sequence[str], env: Mapping[str, str]) -> tuple[bytes, bytes]:
-    """What sh is to run, and the mark that stands before the command's own output."""
-    mark = secrets.token_hex(12)
-    lines = [f"echo {mark}", f"echo {mark} >&2"]
-    lines += [f"export {shlex.quote(name)}={shlex.quote(value)}" for name, value in env.items()]
-    lines += [f"exec {shlex.join(command)}"]
-    return "\n".join(lines).encode("utf-8", "surrogateescape"), f"{mark}\n".encode()
-
-
-def _pump(
-    channel: paramiko.Channel, stdin: bytes, out: BoundedBytes, err: BoundedBytes, deadline: Deadline
-) -> int | None:
-    """Feed and drain the command until its output ends, or DRAIN_S after its exit. None: how it ended is not known."""
-    sent, patience, drained = 0, Deadline.after(deadline.left_s + _GRACE_S), None
-    channel.settimeout(_GRACE_S)
-    ready = select.poll()
-    ready.register(channel.fileno(), select.POLLIN)
-    while not patience.passed:
-        exited = channel.status_event.is_set()  # read before the last look at the buffers: nothing falls between
-        over = channel.closed or (exited and channel.eof_received) or (drained is not None and drained.passed)
-        while channel.recv_ready():
-            out.take(channel.recv(_PIECE))
-        while channel.recv_stderr_ready():
-            err.take(channel.recv_stderr(_PIECE))
-        if over:
-            return channel.exit_status if channel.exit_status != -1 else None
-        if exited and drained is None:
-            drained = Deadline.after(DRAIN_S)
-        if sent < len(stdin) and not exited and channel.send_ready():
-            sent += channel.send(stdin[sent:sent + _PIECE])
-            if sent == len(stdin):
-                channel.shutdown_write()
-            continue
-        wait_s = min(patience.left_s, _TICK_S if sent < len(stdin) or exited else _LOOK_S)
-        if channel.eof_received:  # the descriptor is readable for ever from here on
-            channel.status_event.wait(wait_s)
-        else:
-            ready.poll(wait_s * 1000)
-    return None
+    )(act)
 
 
 def _make_folder(sftp: paramiko.SFTPClient, folder: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from settings.source import BadInput
 from tasks.deadline import Deadline
 from tasks.host import OUTPUT_LIMIT, DeadlinePassed, Host, HostError
 from tests.tasks.conftest import is_running, until
@@ -80,6 +81,17 @@ def test_environment_values_arrive_literally(host: Host) -> None:
     show = 'for n in $(seq 0 25); do eval "printf \'%s\\0\' \\"\\$V$n\\""; done'
     done = host.run(["sh", "-c", show], env=env, deadline=soon())
     assert list(AWKWARD) == done.out.split("\0")[:-1]
+
+
+@pytest.mark.parametrize("name", ["", "1A", "A-B", "A B", "A;B"])
+def test_what_is_no_name_of_a_variable_is_refused(host: Host, name: str) -> None:
+    with pytest.raises(BadInput, match="no name"):
+        host.run(["true"], env={name: "x"}, deadline=soon())
+
+
+def test_a_null_byte_is_refused_and_not_dropped(host: Host) -> None:
+    with pytest.raises(ValueError, match="null"):
+        host.run(["echo", "a\0b"], deadline=soon())
 
 
 def test_stdin_is_handed_over_and_ends(host: Host) -> None:

@@ -75,12 +75,15 @@ def test_hashed_names_are_known(tmp_path: Path, key: paramiko.PKey, name: str, p
         check(file, key, "gpu-b", port)
 
 
-def test_an_unknown_key_is_refused_with_file_fingerprint_and_a_way_to_check(tmp_path: Path, key: paramiko.PKey) -> None:
+def test_an_unknown_key_is_refused_with_file_fingerprint_and_a_way_to_check(
+    tmp_path: Path, key: paramiko.PKey
+) -> None:
     file = tmp_path / "absent"
     with pytest.raises(HostKeyRefused) as refused:
         check(file, key, "gpu-a", 2222)
     said = str(refused.value)
-    for part in ("gpu:", "[gpu-a]:2222", str(file), str(key.fingerprint), "ssh-keygen -lf", "ssh-keyscan -p 2222 gpu-a"):
+    checks = ("ssh-keygen -lf", "ssh-keyscan -p 2222 gpu-a")
+    for part in ("gpu:", "[gpu-a]:2222", str(file), str(key.fingerprint), *checks):
         assert part in said
 
 
@@ -91,7 +94,8 @@ def test_a_changed_key_is_refused_with_both_fingerprints_and_the_line(
     with pytest.raises(HostKeyRefused) as refused:
         check(tmp_path / "known", key)
     said = str(refused.value)
-    for part in ("CHANGED", str(key.fingerprint), str(other.fingerprint), f"{tmp_path}/known:2", "ssh-keygen -R 'gpu-a'"):
+    where = f"{tmp_path}/known:2"
+    for part in ("CHANGED", str(key.fingerprint), str(other.fingerprint), where, "ssh-keygen -R 'gpu-a'"):
         assert part in said
 
 
