@@ -1,11 +1,9 @@
 """How a run watches and waits, whatever the target; every field can come from a `BRINGUP_RUN__…` variable or `.env`."""
 
-from pathlib import Path
-
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from settings.source import bad_input
+from settings.source import bad_input, environment_file
 from settings.words import Phase
 
 __all__ = ["RunSettings", "load_run_settings"]
@@ -14,7 +12,7 @@ __all__ = ["RunSettings", "load_run_settings"]
 class RunSettings(BaseSettings):
     """Times of our own. Those of the engine (quiet limits) stand in its file."""
 
-    model_config = SettingsConfigDict(frozen=True, env_prefix="BRINGUP_RUN__", extra="forbid")
+    model_config = SettingsConfigDict(frozen=True, env_prefix="BRINGUP_RUN__", extra="ignore")
 
     api_port: int | None = Field(None, ge=1, le=65_535, description="the server's port where the ladder sets none")
     poll_s: float = Field(1.0, gt=0, le=30, description="seconds between two looks at a starting server")
@@ -31,6 +29,6 @@ class RunSettings(BaseSettings):
 def load_run_settings() -> RunSettings:
     """The settings in force. Raises: BadInput."""
     try:
-        return RunSettings(_env_file=Path(".env") if Path(".env").is_file() else None)
+        return RunSettings(_env_file=environment_file("BRINGUP_RUN__", RunSettings.model_fields))
     except ValidationError as e:
         raise bad_input(RunSettings, e, "BRINGUP_RUN__… (environment or .env)") from e

@@ -1,14 +1,27 @@
 """How a TOML file becomes a frozen model, and how a mistake in one becomes a sentence instead of a traceback."""
 
 import difflib
+import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dotenv import dotenv_values
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-__all__ = ["SETTINGS_DIR", "BadInput", "Declared", "bad_input", "find", "load", "nearest", "read_toml", "validate"]
+__all__ = [
+    "SETTINGS_DIR",
+    "BadInput",
+    "Declared",
+    "bad_input",
+    "environment_file",
+    "find",
+    "load",
+    "nearest",
+    "read_toml",
+    "validate",
+]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -80,9 +93,26 @@ def find(kind: str, name: str) -> Path:
     )
 
 
+def environment_file(prefix: str, fields: Collection[str]) -> Path | None:
+    """The `.env` of the working directory, if there is one; `{prefix}NAME` variables in it or around us are checked.
+
+    Raises: BadInput for a variable that no field reads, since it would be a setting that silently does nothing.
+    """
+    file = Path(".env") if Path(".env").is_file() else None
+    for where, names in ((".env", dotenv_values(file) if file else ()), ("environment", os.environ)):
+        for name in names:
+            field = name.upper().removeprefix(prefix).split("__")[0].lower()
+            if name.upper().startswith(prefix) and field not in fields:
+                hint = nearest(field, fields)
+                raise BadInput(where, name, "no setting has this name", prefix + hint.upper() if hint else None)
+    return file
+
+
 def bad_input(model: type[BaseModel], error: ValidationError, file: str | Path) -> BadInput:
     """The first complaint of pydantic as one sentence."""
-    first = error.errors(include_url=False)[0]
+    errors = error.errors(include_url=False)
+    misspelt = (e for e in errors if e["type"] == "extra_forbidden")  # then the right key may be missing, too
+    first = next(misspelt, errors[0])
     loc = [part for part in first["loc"] if not (isinstance(part, str) and part.startswith("function-"))]
     key = ".".join(str(part) for part in loc)
     problem, hint = first["msg"].removeprefix("Value error, "), None

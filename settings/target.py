@@ -1,15 +1,19 @@
 """Where a run happens: one host, its Python, its model (contracts §5). TOML, then BRINGUP_… variables, then flags."""
 
 import os
-from pathlib import Path
+from contextvars import ContextVar
 from typing import Any
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from settings.source import bad_input, find, read_toml
+from settings.source import bad_input, environment_file, find, read_toml
 
 __all__ = ["Target", "load_target", "resolve_path"]
+
+# What the file holds, while `load_target` makes a Target of it: pydantic-settings takes sources, not layers.
+_FILE: ContextVar[dict[str, Any] | None] = ContextVar("file", default=None)
 
 
 class Target(BaseSettings):
@@ -52,14 +56,40 @@ class Target(BaseSettings):
     @classmethod
     def settings_customise_sources(
         cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic-settings names the arguments
+        settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
         dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic-settings names the arguments
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Environment and `.env` win over what the TOML file gave (which arrives as init values)."""
-        return env_settings, dotenv_settings, init_settings
+        """Flags (which arrive as init values) win over the environment, that over `.env`, and that over the file."""
+        file = InitSettingsSource(settings_cls, init_kwargs=_FILE.get() or {})
+        return init_settings, _TrueNames(settings_cls, env_settings), _TrueNames(settings_cls, dotenv_settings), file
+
+
+class _TrueNames(PydanticBaseSettingsSource):
+    """Gives the keys of `env` their case back: pydantic-settings reads BRINGUP_TARGET__ENV__PATH as `path`."""
+
+    def __init__(self, settings_cls: type[BaseSettings], source: PydanticBaseSettingsSource) -> None:
+        super().__init__(settings_cls)
+        self._source = source
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        return self._source.get_field_value(field, field_name)
+
+    def __call__(self) -> dict[str, Any]:
+        self._source._set_current_state(self.current_state)
+        found = {name: value for name, value in self._source().items() if name in self.settings_cls.model_fields}
+        if isinstance(found.get("env"), dict):
+            found["env"] = {_true_name(name): value for name, value in found["env"].items()}
+        return found
+
+
+def _true_name(name: str) -> str:
+    """The variable's name as it stands in our environment; in `.env` files upper case is taken for granted."""
+    prefix = "BRINGUP_TARGET__ENV__"
+    mine = (n[len(prefix) :] for n in os.environ if n.upper().startswith(prefix))
+    return next((n for n in mine if n.lower() == name.lower()), name.upper())
 
 
 def load_target(name: str, **flags: Any) -> Target:
@@ -71,12 +101,15 @@ def load_target(name: str, **flags: Any) -> Target:
     path = find("targets", name)
     values = _here(read_toml(path), str(path.resolve().parent))
     values.setdefault("name", path.stem)
+    token = _FILE.set(values)
     try:
-        dotenv = Path(".env")
-        target = Target(**values, _env_file=dotenv if dotenv.is_file() else None)
-        return Target.model_validate({**target.model_dump(), **{k: v for k, v in flags.items() if v is not None}})
+        dotenv = environment_file("BRINGUP_TARGET__", Target.model_fields)
+        given = {field: value for field, value in flags.items() if value is not None}
+        return Target(**given, _env_file=dotenv)
     except ValidationError as e:
         raise bad_input(Target, e, path) from e
+    finally:
+        _FILE.reset(token)
 
 
 def resolve_path(path: str, home: str) -> str:
