@@ -1,6 +1,6 @@
 """From what a rung means to the exact command that this build understands, or the reason why it cannot say it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -45,7 +45,6 @@ class Unspellable:
     why: str
     key: str
     nearest: str | None = None
-    value: bool = False  # the flag is there, but not with this value
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +73,8 @@ def build_plan(
             port = _port(wanted.rung, value)
             continue
         said = _say(key, value, engine, capabilities)
-        if isinstance(said, Unspellable):
-            return said
+        if isinstance(said, _Refusal):
+            return Unspellable(said.why, key, said.nearest())
         argv += said.argv
         env |= said.env
     launch = engine.launch
@@ -115,53 +114,74 @@ class _Said:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
-def _say(key: str, value: ArgValue, engine: Engine, capabilities: Capabilities) -> _Said | Unspellable:
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """Why one spelling is none of this build's, and what was looked for among what; comparing words takes long."""
+
+    why: str
+    word: str = ""
+    among: Collection[str] = ()
+    flag_is_there: bool = False
+
+    def nearest(self) -> str | None:
+        return nearest(self.word, self.among)
+
+
+def _say(key: str, value: ArgValue, engine: Engine, capabilities: Capabilities) -> _Said | _Refusal:
     if value is False:
         return _Said()
     intent = engine.intents.get(key)
     if intent is None:
         meant = engine.intent_of(key)
         hint = f" (the intent `{meant}` finds the spelling of each build)" if meant else ""
-        return _say_flags((f"--{key}",), key, (value,), capabilities.parser, hint)
+        return _say_flags((f"--{key}",), (value,), capabilities.parser, hint)
     values = (value, *sorted(engine.alike(key, value) - {str(value)}))
-    refusals: list[Unspellable] = []
+    refusals: list[_Refusal] = []
     for spelling in intent.spelling:
-        if spelling.env:
-            if _reads(spelling, capabilities):
-                return _Said(env={spelling.env: spelling.value})
-            refusals.append(Unspellable(f"this build does not read {spelling.env}", key))
-            continue
-        said = _say_flags(spelling.flags, key, values, capabilities.parser)
+        said = (
+            _say_variable(spelling, capabilities) if spelling.env
+            else _say_flags(spelling.flags, values, capabilities.parser)
+        )
         if isinstance(said, _Said):
             return said
         refusals.append(said)
     # A flag that is there but lacks the value tells more than a spelling of other releases.
-    return next((r for r in refusals if r.value), refusals[0])
+    return next((refusal for refusal in refusals if refusal.flag_is_there), refusals[0])
+
+
+def _say_variable(spelling: Spelling, capabilities: Capabilities) -> _Said | _Refusal:
+    """An unknown variable is ignored by the engine without a word, so this must be right."""
+    name, version = str(spelling.env), capabilities.build.version
+    if capabilities.environment is not None:
+        reads = name in capabilities.environment
+    elif version is None:
+        reads = True
+    else:
+        here = release(version)
+        reads = not (spelling.since and here < release(spelling.since))
+        reads = reads and not (spelling.until and here > release(spelling.until))
+    return _Said(env={name: spelling.value}) if reads else _Refusal(f"this build does not read {name}")
 
 
 def _say_flags(
-    names: tuple[str, ...], key: str, values: tuple[ArgValue, ...], parser: Parser | None, hint: str = ""
-) -> _Said | Unspellable:
+    names: tuple[str, ...], values: tuple[ArgValue, ...], parser: Parser | None, hint: str = ""
+) -> _Said | _Refusal:
     if parser is None:
         return _Said(tuple(word for name in names for word in _words(name, values[0], None)))
     argv: list[str] = []
     for name in names:
         flag = parser.find(name)
         if flag is None:
-            return Unspellable(f"this build has no flag {name}{hint}", key, parser.nearest(name))
+            return _Refusal(f"this build has no flag {name}{hint}", name, parser.flags.keys())
+        if flag.takes_value and values[0] is True:
+            return _Refusal(f"{name} of this build needs a value", flag_is_there=True)
+        if not flag.takes_value and values[0] is not True:
+            return _Refusal(f"{name} of this build takes no value ('{values[0]}' was given)", flag_is_there=True)
         value = next((v for v in values if not flag.choices or str(v) in flag.choices), None)
-        if flag.takes_value and (value is None or value is True):
-            return _no_such_value(name, flag, key, values[0])
-        if not flag.takes_value and value is not True:
-            return Unspellable(f"{name} of this build takes no value ('{values[0]}' was given)", key)
-        argv += _words(name, value if value is not None else True, flag)
+        if value is None:
+            return _Refusal(f"this build has no `{values[0]}` for {name}", str(values[0]), flag.choices, True)
+        argv += _words(name, value, flag)
     return _Said(tuple(argv))
-
-
-def _no_such_value(name: str, flag: Flag, key: str, value: ArgValue) -> Unspellable:
-    if value is True:
-        return Unspellable(f"{name} of this build needs a value", key)
-    return Unspellable(f"this build has no `{value}` for {name}", key, nearest(str(value), flag.choices), value=True)
 
 
 def _words(name: str, value: ArgValue, flag: Flag | None) -> Iterable[str]:
@@ -169,21 +189,6 @@ def _words(name: str, value: ArgValue, flag: Flag | None) -> Iterable[str]:
         return (name,)
     many = flag is not None and (flag.nargs in ("+", "*") or isinstance(flag.nargs, int))
     return (name, *str(value).split()) if many else (name, str(value))
-
-
-def _reads(spelling: Spelling, capabilities: Capabilities) -> bool:
-    """Whether the build reads the variable: an unknown one is ignored without a word, so this must be right."""
-    if capabilities.environment is not None:
-        return spelling.env in capabilities.environment
-    version = capabilities.build.version
-    if version is None:
-        return True
-    here = release(version)
-    return not (
-        (spelling.since and here < release(spelling.since)) or (spelling.until and here > release(spelling.until))
-    )
-
-
 
 
 def _port(rung: str, value: ArgValue) -> int:
