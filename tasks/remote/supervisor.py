@@ -354,8 +354,9 @@ def reap_all(state: State, known: Iterable[Tuple[int, int]] = (), baseline: Opti
             continue
         started = read_json(state.attempt(id, "started")) or {}
         open_.append((id, started, done))
-        if started.get("boot_id") == boot and all(isinstance(started.get(name), int) for name in ("pid", "start")):
-            sessions[started["pid"]] = started["start"]
+        pid, start = started.get("pid"), started.get("start")
+        if started.get("boot_id") == boot and isinstance(pid, int) and isinstance(start, int) and pid > 1:
+            sessions[pid] = start
     ours = Ours(state.dir, None, sessions, set(known), set(), {os.getpid()})
 
     def gone() -> bool:
@@ -420,6 +421,8 @@ class Daemon:
         signal.signal(signal.SIGINT, lambda _number, _frame: self.end("supervisor"))
         signal.signal(signal.SIGUSR1, lambda _number, _frame: self.end("stop"))
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started us may have ignored it: exits would be lost
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         me = process(os.getpid())
         self.record.update(pid=os.getpid(), start=me.start if me else 0)
         self.spawn_guard()
@@ -438,6 +441,8 @@ class Daemon:
         self.ending = self.ending or why
 
     def tick(self) -> None:
+        if not _same(self.state.path("lock"), self.lock_fd):
+            self.end("supervisor")  # nobody could find us to stop us any more
         if self.ending:
             for server in self.live.values():
                 server.asked = server.asked or self.ending
@@ -477,7 +482,7 @@ class Daemon:
             self.end("lease")
 
     def look_around(self) -> None:
-        """Once a second: the guard lives and knows our processes, the lock is ours, orphans' zombies are collected."""
+        """Now and then: the guard lives and knows our processes, orphans are waited for, the lock is legible."""
         began = time.monotonic()
         table = processes()
         if not lives(self.guard, self.record["guard"][1]):
@@ -494,11 +499,6 @@ class Daemon:
                 if len(self.live) == 1:
                     server.known.update((p.pid, p.start) for p in known)
             self.tell_guard(known)
-        try:
-            if os.stat(self.state.path("lock")).st_ino != os.fstat(self.lock_fd).st_ino:
-                self.end("supervisor")
-        except OSError:
-            self.end("supervisor")  # nobody could find us to stop us any more
         if not self.state.lock() and not self.ending:
             self.write_record()
         now = time.monotonic()
@@ -520,10 +520,9 @@ class Daemon:
             return
         if self.specs.get(id) == inode:
             return
-        spec = read_json(spec_path)
-        if id not in self.seen:
+        spec = read_json(spec_path) or {}
+        if id not in self.seen and spec.get("run_id", self.record["run_id"]) == self.record["run_id"]:
             self.seen.add(id)
-            spec = spec or {}
             problem = self.problem_with(spec)
             self.servers[id] = server = Server(id, {} if problem else spec)
             if problem:
@@ -548,14 +547,17 @@ class Daemon:
             return "spec.json names a port that is none: %s" % spec["port"]
         if not all(isinstance(spec.get(name, 0), (int, float)) for name in ("gpus", "grace_s", "clean_s")):
             return "spec.json has a time or a number of GPUs that is no number"
-        if spec.get("run_id") != self.record["run_id"]:
-            return "spec.json is of run %s, the host is held by %s" % (spec.get("run_id"), self.record["run_id"])
         return None
 
     def start(self, server: Server, spec: Json) -> None:
         """Fork; the child waits at a gate until it is recorded, so that there is no server that nobody knows of."""
         gate, opener = os.pipe()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(gate)
+            os.close(opener)
+            raise
         if pid == 0:
             try:
                 os.close(opener)

@@ -17,7 +17,7 @@ import pytest
 
 import tasks.remote.supervisor as remote
 from tasks.deadline import Deadline
-from tasks.host import Completed, DeadlinePassed, HostLost
+from tasks.host import Completed, DeadlinePassed, Host, HostLost
 from tasks.local_host import LocalHost
 from tasks.supervisor import (
     Acquired,
@@ -181,7 +181,10 @@ def test_another_run_can_neither_stop_nor_release_nor_reap(bench: Bench, held: S
     assert isinstance(other.stop("a1", deadline=in_time()), Busy)
     assert isinstance(other.release(deadline=in_time()), Busy)
     assert isinstance(other.reap(deadline=in_time()), Busy)
-    assert isinstance(other.start(ServerSpec("b1", SLEEP), deadline=in_time()), Ended | NotHeld)
+    answer = other.start(ServerSpec("b1", SLEEP), deadline=in_time())
+    assert isinstance(answer, NotHeld)
+    assert answer.holder is not None
+    assert "run-1" == answer.holder.run_id
     assert not other.renew(deadline=in_time())
     assert "running" == held.status("a1", deadline=in_time()).state
 
@@ -418,6 +421,21 @@ def test_a_host_that_cannot_do_it_says_why(bench: Bench) -> None:
     )
     with pytest.raises(SupervisorFailed, match="/bin/false"):
         supervisor.acquire(deadline=in_time())
+
+
+def test_it_works_through_any_kind_of_host_and_outlives_the_connection(bench: Bench, host: Host) -> None:
+    """The daemon must neither hold the command's pipes open nor die with its session."""
+    supervisor = bench.supervisor()
+    supervisor.host = host
+    assert isinstance(supervisor.acquire(deadline=in_time()), Acquired)
+    assert isinstance(supervisor.start(bench.spec(), deadline=in_time()), Started)
+    soon(lambda: bench.said("serving"))
+    host.close()  # the next call opens another connection
+    assert "running" == supervisor.status("a1", deadline=in_time()).state
+    assert supervisor.renew(deadline=in_time())
+    assert stopped(supervisor, "a1").clean
+    assert supervisor.release(deadline=in_time()) is None
+    assert bench.empty()
 
 
 @pytest.mark.parametrize("id", ["", "../lock", "a/b", ".hidden"])

@@ -1,8 +1,8 @@
-"""A server with a family as bad as they come: `bad_server.py PORT FAMILY_FOLDER [deaf] [slow] [escaped] [scrubbed]`.
+"""A server with a family as bad as they come: `bad_server.py PORT FAMILY_FOLDER [deaf] [slow] [scrubbed] [ghost]`.
 
 Always: a child in its session that ignores SIGTERM, and one that left it by a double fork and setsid.
-`deaf`: ignores SIGTERM itself. `slow`: stays in loading. `scrubbed`: also a child without any environment in the
-session, and one that has left session and environment both. Each writes its pid into FAMILY_FOLDER.
+`deaf`: ignores SIGTERM itself. `slow`: stays in loading. `scrubbed`: also a child in the session without any
+environment. `ghost`: also one that has left session and environment both. Each writes its pid into FAMILY_FOLDER.
 """
 
 import os
@@ -48,8 +48,10 @@ def main() -> None:
     roles = ["server", "child", "escaped"]
     if "scrubbed" in WORDS:
         child("scrubbed", scrubs=True)
+        roles.append("scrubbed")
+    if "ghost" in WORDS:
         child("ghost", leaves=True, scrubs=True)
-        roles += ["scrubbed", "ghost"]
+        roles.append("ghost")
     while not all(os.path.exists(os.path.join(FAMILY, role)) for role in roles):
         time.sleep(0.01)
     print("loading", flush=True)

@@ -78,7 +78,7 @@ class Bench:
     def family(self) -> dict[str, int]:
         """Role -> pid, as each member wrote it down itself."""
         folder = self.folder / "family"
-        return {p.name: int(p.read_text() or 0) for p in folder.iterdir()} if folder.is_dir() else {}
+        return {p.name: int(p.read_text()) for p in folder.glob("[!.]*")}
 
     def empty(self) -> bool:
         family = self.family().values()
