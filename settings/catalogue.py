@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from settings.milestones import Pattern
+from settings.milestones import Pattern, Regex
 from settings.source import SETTINGS_DIR, Declared, load, nearest
 from settings.words import LOG_KINDS, Action, Component
 
@@ -44,6 +44,7 @@ class Failure(Declared):
     source: str = Field(min_length=1, description="where the fact comes from")
     grade: Grade = Field("reported", description="how surely this ends the server")
     general: bool = Field(False, description="yields to a more exact text of the same event")
+    raised: bool = Field(False, description="counts in an exception's line only: other lines use these words in passing")
     by_frame: bool = Field(False, description="component and action come from the text and the innermost frames")
     by_phase: bool = Field(False, description="device memory: the kind comes from the phase")
     phases: tuple[str, ...] = Field((), description="counts in these phases only; empty: in all")
@@ -69,13 +70,14 @@ class Naming(Declared):
     component: Component
     text: str = Field("", description="regular expression for an error's text")
     frame: str = Field("", description="regular expression for 'path/in/package.py:function'")
+    first: bool = Field(False, description="its frames, anywhere in the traceback, are asked before any text")
 
 
 class Catalogue(Declared):
     """All of failures.toml."""
 
-    advice: tuple[Pattern, ...] = Field(description="text that is cut out of a line before anything is looked for in it")
-    ignored: tuple[Pattern, ...] = Field(description="lines that are never evidence")
+    advice: tuple[Regex, ...] = Field(description="text that is cut out of a line before anything is looked for in it")
+    ignored: tuple[Regex, ...] = Field(description="lines that are never evidence")
     deaths: tuple[Pattern, ...] = Field(description="lines that say the server ended of a failure, never why")
     failure: tuple[Failure, ...]
     hint: tuple[Hint, ...] = ()

@@ -10,21 +10,26 @@ from settings.literals import required_literals
 from settings.source import SETTINGS_DIR, Declared, read_toml, validate
 from settings.words import Phase
 
-__all__ = ["Milestone", "Milestones", "Pattern", "shipped_milestones"]
+__all__ = ["Milestone", "Milestones", "Pattern", "Regex", "shipped_milestones"]
 
 
 def _compiles(pattern: str) -> str:
-    """A pattern that Python reads and that any line it fits must share some literal bytes with."""
     try:
         re.compile(pattern)
     except re.error as e:
         raise ValueError(f"'{pattern}' is no regular expression: {e}") from None
+    return pattern
+
+
+def _findable(pattern: str) -> str:
     if not required_literals(pattern):
         raise ValueError(f"'{pattern}' has no literal of four characters that each match must hold; it cannot be found fast")
     return pattern
 
 
-Pattern = Annotated[str, AfterValidator(_compiles)]
+Regex = Annotated[str, AfterValidator(_compiles)]
+# A regular expression each match of which holds one of some literals, so that the prefilter can find it.
+Pattern = Annotated[str, AfterValidator(_compiles), AfterValidator(_findable)]
 
 
 class Milestone(Declared):

@@ -10,7 +10,7 @@ from settings.words import Action, Component, Phase
 from tasks.pure.diagnose.lines import LINE_LIMIT, Block, Splitter, clean
 from tasks.pure.diagnose.phases import Marks
 from tasks.pure.diagnose.reading import Cause
-from tasks.pure.diagnose.scan import Prefilter
+from tasks.pure.diagnose.scan import Prefilter, prefilter
 from tasks.pure.diagnose.story import Story
 from tasks.pure.record import Diagnosis, Evidence
 
@@ -20,7 +20,7 @@ _STRUCTURE = (
     "Traceback (most recent call last)", "most recent call first", "During handling of the above", "direct cause of the following",
     "Error: ", "Error\n", "Exception: ", "hit an exception", "encountered a fatal error", "graph failed", "Graph failed",
     "Successful requests:", "Failed requests:", "num_prompts=", "--num-prompts", "non-default args", "ue8m0", "JIT Pre-Compile",
-    "JIT Single Kernel", "To work around", "launch command",
+    "JIT Single Kernel", "To work around", "launch command", "Value error, ", "Assertion error, ",
 )  # fmt: skip
 _BAR = re.compile(rb"(\d+)/(\d+) \[[\d:]+<|(\d+)/(\d+) \[")
 _WINDOW = 8 * 1024  # of a very long line, the part around the hit that is read
@@ -189,4 +189,4 @@ def _prefilter(catalogue: Catalogue, marks: Marks) -> Prefilter:
         *(m.milestone.pattern for m in marks.all if not m.milestone.batch),
     ]  # fmt: skip
     literals = {literal for p in patterns for literal in required_literals(p)}
-    return Prefilter({*literals, *_STRUCTURE} - set(once), once)
+    return prefilter(frozenset({*literals, *_STRUCTURE}) - set(once), frozenset(once))

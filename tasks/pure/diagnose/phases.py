@@ -31,8 +31,15 @@ class Marks:
         )
         self.batch = {m.milestone.pattern.encode(): m for m in self.all if m.milestone.batch}
 
-    def of(self, text: str) -> Mark | None:
-        return next((m for m in self.all if m.pattern.search(text)), None)
+    def of(self, text: str, engine: str | None) -> Mark | None:
+        """The milestone that a text is. What two engines print alike tells nothing about the engine."""
+        fit = [m for m in self.all if m.pattern.search(text)]
+        return next((m for m in fit if m.engine == engine), fit[0] if fit and engine is None else None)
+
+    def tells_engine(self, text: str) -> str | None:
+        """The engine that alone prints such a line."""
+        engines = {m.engine for m in self.all if m.pattern.search(text)}
+        return engines.pop() if len(engines) == 1 else None
 
 
 class PhaseTracker:
@@ -64,8 +71,6 @@ class PhaseTracker:
         milestone = mark.milestone
         if milestone.graphs_off and not self.graphs_off:
             return
-        if self.engine is None:
-            self.engine = mark.engine
         if milestone.restart:
             self._restart(line)
         if milestone.batch and not self.serving and self._phase is not Phase.ARGS:

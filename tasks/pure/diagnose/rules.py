@@ -42,22 +42,20 @@ class Names:
 
     def __init__(self, naming: Iterable[Naming]) -> None:
         naming = tuple(naming)
+        self._first = [(re.compile(n.frame), n.component) for n in naming if n.first]
         self._texts = [(re.compile(n.text), n.component) for n in naming if n.text]
         self._frames = [(re.compile(n.frame), n.component) for n in naming if n.frame]
 
     def component(self, text: str, frames: Sequence[Frame]) -> Component:
-        """The part that the text names, else a draft model's frame anywhere, else the innermost frame that names one."""
+        """A draft step's frame anywhere, else the part that the text names, else the innermost frame that names one."""
+        for pattern, component in self._first:
+            if any(pattern.search(str(f)) for f in frames):
+                return component
         for pattern, component in self._texts:
             if pattern.search(text):
                 return component
-        named = [c for f in frames if (c := self._of_frame(f)) is not None]
-        if Component.SPECULATIVE in named:
-            return Component.SPECULATIVE
-        return named[0] if named else Component.UNKNOWN
-
-    def _of_frame(self, frame: Frame) -> Component | None:
-        where = str(frame)
-        return next((c for p, c in self._frames if p.search(where)), None)
+        named = (c for f in frames for p, c in self._frames if p.search(str(f)))
+        return next(named, Component.UNKNOWN)
 
 
 def device_memory(reading: Reading, text: str, phase: Phase, frames: Sequence[Frame], *, weights_begun: bool) -> Reading:
@@ -116,20 +114,24 @@ _SUPPORT = re.compile(
     r"|can(?:'t|not) (?:run|be enabled|use)|is disabled|(?:is|are) not (?:enabled|registered)|currently"
 )
 _SETTING = re.compile(
-    r"\bkv[ _-]?(?:cache)?[ _-]?d?type|KV cache|kv_cache|KV dtype|\bpage[ _-]?size|num_stages|chunked|radix|\btp[ _-]?size|TP size|--[a-z][\w-]{3,}"
-    r"|speculative|overlap|piecewise|cuda graph",
+    r"\bkv[ _-]?cache[ _-]?d?type|KV dtype|\brequires? an? [\w.]+ KV|\bpage[ _-]?size|\bchunked|\btp[ _-]?size|TP size|cuda graph"
+    r"|--(?!\w*-?(?:attention|nsa|dsa|mla)-)[a-z][\w-]{3,}",
     re.IGNORECASE,
 )
 
 
-def asks_for_another_setting(text: str) -> bool:
+def asks_for_another_setting(message: str) -> bool:
     """Whether an attention backend's complaint names a setting other than the backend: then that is the first step."""
-    named = _SETTING.search(text)
-    return named is not None and not re.search(r"--(?:\w+-)*(?:attention|nsa|dsa|mla)-backend", text[named.start() :])
+    return _SETTING.search(message) is not None and not message.startswith("assert ")
 
 
-def action_of(kind: str, component: Component, text: str) -> Action:
+def action_of(reading: Reading, component: Component, text: str) -> Action:
     """The first step for a kind whose component the frames named (LABELS.md, action)."""
+    kind = reading.kind
+    if reading.action is Action.STOP:
+        return Action.STOP
+    if kind == "unsupported" and component is Component.INDEXER and re.search(r"arch|SM\d|sm_?\d", text):
+        return Action.STOP
     if component is Component.ATTENTION and kind in {"nan", "cuda_fault", "unsupported", "jit_compile"}:
         other = kind == "unsupported" and asks_for_another_setting(text)
         return Action.OTHER_FLAG if other else Action.NEXT_BACKEND
@@ -172,6 +174,12 @@ _ARGS_FRAME = re.compile(r"server_args|arg_groups|engine/arg_utils|check_server_
 
 def read_exception(raised: Raised, source: str, phase: Phase, frames: Sequence[Frame]) -> Reading | None:
     """What an exception that the catalogue does not know says by its name, its place and its words. None: no evidence."""
+    reading = _read_exception(raised, source, phase, frames)
+    # Without a message there may be a better text below.
+    return reading if reading is None or raised.message else reading.but(general=True)
+
+
+def _read_exception(raised: Raised, source: str, phase: Phase, frames: Sequence[Frame]) -> Reading | None:
     name, message = raised.name, raised.message
     text = message or source
     if _NOT_EVIDENCE.search(name):

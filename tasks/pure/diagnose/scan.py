@@ -1,10 +1,10 @@
 """Finds the few lines of a log that may mean something, at the speed of memory."""
 
-from collections.abc import Iterable
+from functools import lru_cache
 
 import hyperscan
 
-__all__ = ["Prefilter"]
+__all__ = ["Prefilter", "prefilter"]
 
 # Why hyperscan: over 100 MB of log with 300 literals it scans at 3.9 GB/s where `grep -F` reaches 0.4 to 1.0 and pyahocorasick
 # 0.02 (measured). Wheels hold the library for x86-64 and, as Vectorscan, for aarch64 (glibc >= 2.28) and macOS.
@@ -14,9 +14,9 @@ __all__ = ["Prefilter"]
 class Prefilter:
     """A set of literals, searched all at once. `once` are reported at most once per block: lines printed all the time."""
 
-    def __init__(self, literals: Iterable[str], once: Iterable[str]) -> None:
-        often = sorted(set(once))
-        rare = sorted(set(literals) - set(often))
+    def __init__(self, literals: frozenset[str], once: frozenset[str]) -> None:
+        often = sorted(once)
+        rare = sorted(literals - once)
         self.literals = tuple(rare + often)
         self._first_often = len(rare)
         self._database = hyperscan.Database()
@@ -44,3 +44,9 @@ class Prefilter:
         self._database.scan(data, match_event_handler=hit)
         ends.sort()
         return ends, often
+
+
+@lru_cache(maxsize=4)
+def prefilter(literals: frozenset[str], once: frozenset[str]) -> Prefilter:
+    """The same, compiled once for all logs: that takes longer than a small log's diagnosis."""
+    return Prefilter(literals, once)

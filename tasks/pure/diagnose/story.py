@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from settings.catalogue import Catalogue, Failure
 from settings.words import Action, Component, Phase
@@ -19,6 +20,8 @@ _ENGINE_LOOP = re.compile(r":(?:run_scheduler_process|event_loop\w*|worker_busy_
 _USAGE = re.compile(r"^\s*usage: |^\s+\[-|^\s+(?:--[\w-]+|\{)")
 _CAPTURE = re.compile(r"(?:Capture cuda graph|Capture CUDA graph|Piecewise CUDA Graph|Capturing .* graph)s? failed(?: with error)?:\s*(.*)$")
 _SPECULATIVE = re.compile(r"speculative_algorithm['\"]?(?:=|: )['\"]\w|speculative_config['\"]?(?:=|: )(?:\{|SpeculativeConfig)|num_speculative_tokens|--speculative-algo")
+_VALIDATION = re.compile(r"\s*(?:Value|Assertion) error, (.*)$")            # pydantic: the errors stand below the exception's line
+_MANY_FOLLOW = re.compile(r"^\d+ validation errors? for |^Multiple exceptions|\(\d+ sub-exceptions?\)$")
 _PROMPTS = re.compile(r"num_prompts=(\d+)|--num-prompts[ =](\d+)")
 _DONE = re.compile(r"Successful requests:\s+(\d+)")
 _FAILED = re.compile(r"Failed requests:\s+(\d+)")
@@ -29,7 +32,9 @@ _BEGINS = {
     Phase.GRAPH_CAPTURE: Component.GRAPH, Phase.WARMUP: Component.UNKNOWN,
 }  # fmt: skip
 
+_NOTICED_LATER = {"cuda_fault", "device_assert", "jit_compile"}  # kinds whose first line tells not where
 _SAME_EVENT = 80       # lines within which an exact text may follow a general one
+_UNDER_A_TRACE = 25    # lines of a message may follow the exception's own
 _SIGNS_OF_LIFE = 3     # batch lines after which a reported error was none
 _TEXT_LIMIT = 1_000
 _MOST_PENDING = 64
@@ -53,6 +58,7 @@ class Story:
         self.also_seen: list[str] = []
         self._trace = Trace()
         self._chain = 0
+        self._raised_line: int | None = None
         self._chained = False        # the next traceback belongs to the same chain
         self._engine_trace = False   # an envelope opened it
         self._certain: Cause | None = None
@@ -96,12 +102,16 @@ class Story:
 
     def pass_batch(self, literal: bytes, line: int) -> None:
         """The last of the batch lines since the last line that was read."""
-        self.phases.pass_mark(self._marks.batch[literal], Line(line, ""))
+        mark = self._marks.batch[literal]
+        self.phases.engine = self.phases.engine or mark.engine
+        self.phases.pass_mark(mark, Line(line, ""))
 
     def read(self, line: Line) -> None:
         """Take one line."""
         text = line.text
-        mark = self._marks.of(text)
+        if self.phases.engine is None:
+            self.phases.engine = self._marks.tells_engine(text)
+        mark = self._marks.of(text, self.phases.engine)
         if mark is not None:
             self._pass_mark(mark.milestone.restart, line)
             was = self.phases.phase, self.phases.serving
@@ -170,9 +180,17 @@ class Story:
         source = self._trace.source
         if self._trace.begin(line):
             self._chain += not self._chained
-            self._chained = False
+            self._chained, self._raised_line = False, None
             return
-        raised = self._trace.read(line) if self._trace.open else raised_in(text)
+        was_open = self._trace.open
+        raised = self._trace.read(line) if was_open else raised_in(text)
+        if verdict := _VALIDATION.match(text):
+            raised = Raised("ValueError", verdict[1])
+        elif raised is not None and _MANY_FOLLOW.search(raised.message):
+            self._raised_line = line.number
+            return
+        if was_open and not self._trace.open and self._trace.fault:
+            self._frames_of_a_crash()
         if self._trace.open and self._trace.frames and raised is None and text.lstrip().startswith('File "'):
             return
         if raised is not None and (raised.message == "" or raised.name == "AssertionError" and not raised.message):
@@ -191,7 +209,10 @@ class Story:
             self._bench_done = self._bench_done or bench
         if _SESSION.search(text):
             self._session = self._session or self._cause(_SESSION_READING, line, ())
-        frames = self._trace.innermost if raised or self._trace.open else ()
+        if raised is not None:
+            self._raised_line = line.number
+        near = self._raised_line is not None and line.number - self._raised_line <= _UNDER_A_TRACE
+        frames = self._trace.innermost if near or self._trace.open else ()
         reading = self._match(text, raised, frames)
         if reading is not None:
             self._weigh(self._cause(reading, line, frames))
@@ -202,7 +223,7 @@ class Story:
         phase = self.phases.phase
         capture = _CAPTURE.search(text)
         for pattern, entry in self._entries:
-            if pattern.search(text) and (not entry.phases or phase in entry.phases):
+            if (raised or capture or not entry.raised) and (not entry.phases or phase in entry.phases) and pattern.search(text):
                 return Reading.of(entry)
         if capture is not None:
             return _EMPTY_CAPTURE if not capture[1].strip() or "Piecewise" in text else rules.read_exception(
@@ -223,7 +244,7 @@ class Story:
             component = self._names.component(text, frames)
             if component is Component.UNKNOWN:
                 component = reading.component
-            reading = reading.but(component=component, action=rules.action_of(reading.kind, component, text))
+            reading = reading.but(component=component, action=rules.action_of(reading, component, text))
         if reading.kind == "nan" and self.facts.ue8m0_warned and self.facts.deep_gemm_moe:
             reading = reading.but(component=Component.MOE, action=Action.OTHER_FLAG)
         if reading.kind == "device_assert" and reading.component is Component.UNKNOWN and self.facts.speculative and not reading.general:
@@ -242,7 +263,7 @@ class Story:
         reading = cause.reading
         if reading.kind == "nan" and self.facts.dummy_weights and reading.grade == "lives":
             return self._note("NaN under dummy weights, which is to be expected")
-        if self._session is not None and reading.kind in {"nccl", "hang"}:
+        if self._session is not None and reading.kind in {"nccl", "hang"} and reading.grade != "stall":
             cause = self._session
             reading = cause.reading
         if self._certain is not None:
@@ -279,12 +300,39 @@ class Story:
 
     def _refine(self, cause: Cause) -> None:
         first = self._certain
-        if first is None or not first.reading.general or cause.reading.general:
+        if first is None:
+            return
+        self._learn_component(first, cause)
+        if not first.reading.general or cause.reading.general:
             return
         near = cause.line - first.line <= _SAME_EVENT or (cause.chain == first.chain and first.chain > 0)
         if near and cause.reading.grade in {"fatal", "reported", "lives"} and cause.reading.kind not in {"nccl", "unknown", "hang"}:
             self._certain = cause
             self._look_for_cure(cause.text)
+
+    def _learn_component(self, first: Cause, cause: Cause) -> None:
+        """The first line told of the fault, a later one of the same event where: the driver speaks before the traceback."""
+        named = cause.reading.component
+        if (
+            first.reading.by_frame and first.reading.component is Component.UNKNOWN and named is not Component.UNKNOWN
+            and named is not Component.GRAPH and first.reading.kind in _NOTICED_LATER
+            and cause.reading.by_frame and cause.line - first.line <= _SAME_EVENT
+            and (cause.reading.kind == first.reading.kind or cause.reading.general)
+        ):  # fmt: skip
+            action = rules.action_of(first.reading, named, first.text)
+            self._certain = replace(
+                first, reading=first.reading.but(component=named, action=action), frame=first.frame or cause.frame
+            )
+
+    def _frames_of_a_crash(self) -> None:
+        """faulthandler prints its frames below the fault."""
+        first, frames = self._certain, self._trace.innermost
+        if first is None or not first.reading.by_frame or first.frame is not None:
+            return
+        component = self._names.component(first.text, frames)
+        frame = next((str(f) for f in frames if f.engine), None)
+        reading = first.reading.but(component=component, action=rules.action_of(first.reading, component, first.text))
+        self._certain = replace(first, reading=reading, frame=frame)
 
     def _live_on(self) -> None:
         for cause in self._pending:
