@@ -1,5 +1,6 @@
 """One open SSH connection and what may be opened on it; when it breaks, another one takes its place."""
 
+import contextlib
 import signal
 import threading
 from collections.abc import Iterator
@@ -17,7 +18,6 @@ GRACE_S = 3.0  # after a deadline, for the host to say how it ended; then it is 
 
 UNNAMED_SIGNAL = int(signal.SIGRTMAX)  # sshd names thirteen signals; any other (SIGBUS) it reports without its name
 
-_SESSIONS = 8   # sshd's MaxSessions is 10 by default, and SFTP holds one
 _BUSY_S = 0.05  # between two tries for a session, while too many are open
 _STOLEN = 8     # refusals in a row that another thread took
 
@@ -27,7 +27,6 @@ class Link:
 
     def __init__(self, who: str, connection: fabric.Connection, beat_s: float) -> None:
         self.who = who
-        self.slots = threading.BoundedSemaphore(_SESSIONS)
         self.sftp_lock = threading.Lock()
         self.sftp: paramiko.SFTPClient | None = None
         self._transport: paramiko.Transport = connection.transport
@@ -78,12 +77,9 @@ class Link:
         """
         if self.sftp is None:
             channel = self.open_session(what, deadline)
-            channel.settimeout(deadline.left_s + GRACE_S)
             try:
                 channel.invoke_subsystem("sftp")
                 self.sftp = paramiko.SFTPClient(channel)
-            except TimeoutError as e:
-                raise self.lost(what, e) from e
             except (paramiko.SSHException, EOFError) as e:
                 channel.close()
                 if not self.alive:
@@ -93,6 +89,17 @@ class Link:
                     f"sshd_config, and reload it; with an external sftp-server the login shell must print nothing"
                 ) from e
         return self.sftp
+
+    @contextlib.contextmanager
+    def closed_after(self, seconds: float) -> Iterator[None]:
+        """Close the connection when this takes longer: not all waits of paramiko take a time-out."""
+        silence = threading.Timer(seconds, self.close)
+        silence.daemon = True
+        silence.start()
+        try:
+            yield
+        finally:
+            silence.cancel()
 
     def lost(self, what: str, cause: BaseException | None = None) -> HostLost:
         """The exception to raise when `what` was interrupted. Closes the connection: nobody shall wait on it again."""
@@ -108,13 +115,8 @@ class Link:
     def _watch(self) -> None:
         """Close the connection when its peer no longer answers; paramiko's keepalive does not ask for an answer."""
         while not self._closed.wait(self._beat_s) and self._transport.is_active():
-            silence = threading.Timer(1.5 * self._beat_s, self.close)
-            silence.daemon = True
-            silence.start()
-            try:
+            with self.closed_after(1.5 * self._beat_s):
                 self._transport.global_request("keepalive@openssh.com", wait=True)
-            finally:
-                silence.cancel()
 
 
 def hops(connection: fabric.Connection) -> Iterator[fabric.Connection]:

@@ -55,7 +55,8 @@ def check_key(
     trusted = [k for k in known if not k.revoked]
     if any(k.blob == blob for k in trusted):
         return
-    look = f"compare it with `ssh-keygen -lf /etc/ssh/ssh_host_{kind.split('-')[1]}_key.pub` on the host's own console"
+    public = f"/etc/ssh/ssh_host_{kind.removeprefix('ssh-').split('-')[0]}_key.pub"
+    look = f"compare it with `ssh-keygen -lf {public}` on the host's own console"
     if not trusted:
         listed = ", ".join(map(str, files))
         raise HostKeyRefused(

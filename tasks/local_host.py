@@ -63,7 +63,7 @@ class LocalHost:
             exited = process.wait()
         if exited < 0 and deadline.passed:
             raise DeadlinePassed(
-                f"{self.name}: `{brief(argv)}` (deadline {given_s:.1f} s) did not end before its deadline and was killed"
+                f"{self.name}: `{brief(argv)}` (deadline {given_s:.1f} s) did not end before it and was killed"
             )
         return Completed(tuple(argv), exited, out.text(), err.text(), out.cut or err.cut)
 

@@ -28,13 +28,14 @@ __all__ = ["SshHost"]
 
 T = TypeVar("T")
 
+_SESSIONS = 8  # sshd's MaxSessions is 10 by default, and SFTP holds one
 _FILE_PIECE = 32 * 1024  # what every SFTP server gives in one reply
 
 
 class SshHost:
     """The target behind SSH. Connects at once, and again at the next call after a loss.
 
-    A peer that gives no sign of life for 2.5 times `beat_s` counts as lost, however far the deadline of a call is.
+    A peer that gives no sign of life for 2.5 times `beat_s` counts as lost, however far a deadline is.
     Raises: HostUnreachable, HostKeyRefused.
     """
 
@@ -44,8 +45,14 @@ class SshHost:
         self._target, self._beat_s = target, beat_s
         self._env: dict[str, str] = {}
         self._lock = threading.Lock()
+        self._slots = threading.BoundedSemaphore(_SESSIONS)
         self._link: Link | None = None
-        self.home = self.run(["sh", "-c", 'printf %s "$HOME"'], deadline=deadline).out
+        self._closed = False
+        try:
+            self.home = self.run(["sh", "-c", 'printf %s "$HOME"'], deadline=deadline).out
+        except BaseException:
+            self.close()
+            raise
         self._env = {k: resolve_path(v, self.home) for k, v in checked(target.plain_env()).items()}
 
     def run(
@@ -57,11 +64,11 @@ class SshHost:
         stdin: bytes = b"",
     ) -> Completed:
         """See Host.run. A connection that breaks after the command was sent is HostLost: it may have run."""
-        what = f"`{brief(argv)}` (deadline {deadline.left_s:.1f} s)"
+        what = _named(f"`{brief(argv)}`", deadline)
         command = timeboxed(argv, home=self.home, deadline=deadline, host=self.name)
         script = Script(command, {**self._env, **checked(env or {})})
         out, err = BoundedBytes(script.mark), BoundedBytes(script.mark)
-        with self._session(what, deadline) as (link, channel):
+        with self._session(what, deadline) as (link, channel), link.closed_after(deadline.left_s + GRACE_S):
             try:
                 channel.exec_command(script.line)
                 exited = pump(channel, script.text + stdin, out, err, deadline)
@@ -73,7 +80,7 @@ class SshHost:
             said = (out.text() + err.text()).strip()[:200]
             raise HostUnreachable(f"{self.name}: the login shell runs no commands (exit {exited}): {said!r}")
         if exited < 0 and deadline.passed:
-            raise DeadlinePassed(f"{self.name}: {what} did not end before its deadline and was killed")
+            raise DeadlinePassed(f"{self.name}: {what} did not end before it and was killed")
         return Completed(tuple(argv), exited, out.text(), err.text(), out.cut or err.cut)
 
     def read(self, path: str, offset: int, limit: int, *, deadline: Deadline) -> LogChunk:
@@ -85,17 +92,17 @@ class SshHost:
                 with sftp.open(name, "rb") as file:
                     size = file.stat().st_size or 0
                     file.seek(offset)
-                    data = bytearray()
-                    while len(data) < limit and not deadline.passed:
-                        piece = file.read(min(_FILE_PIECE, limit - len(data)))
-                        if not piece:
+                    wanted, data = min(limit, size - offset), bytearray()
+                    while len(data) < wanted and not deadline.passed:
+                        piece = file.read(min(_FILE_PIECE, wanted - len(data)))
+                        if not piece:  # cut since we asked for its size
                             break
                         data += piece
-                    return LogChunk(bytes(data), offset, max(size, offset + len(data) if data else 0))
+                    return LogChunk(bytes(data), offset, size)
             except FileNotFoundError:
                 return LogChunk(b"", offset, None)
 
-        return self._with_files(f"read of {path}", read, deadline)
+        return self._with_files(_named(f"read of {path}", deadline), read, deadline)
 
     def put(self, content: bytes, path: str, *, deadline: Deadline, mode: int = 0o600) -> None:
         """See Host.put. Tried once more on a new connection when the first one breaks."""
@@ -103,7 +110,7 @@ class SshHost:
 
         def put(sftp: paramiko.SFTPClient) -> None:
             _make_folder(sftp, posixpath.dirname(name))
-            temporary = f"{name}.{secrets.token_hex(6)}"
+            temporary = posixpath.join(posixpath.dirname(name), f".{posixpath.basename(name)}.{secrets.token_hex(6)}")
             try:
                 with sftp.open(temporary, "wbx") as file:
                     file.chmod(mode)
@@ -117,11 +124,11 @@ class SshHost:
                     sftp.remove(temporary)
                 raise
 
-        self._with_files(f"write of {path}", put, deadline)
+        self._with_files(_named(f"write of {path}", deadline), put, deadline)
 
     def open_tcp(self, port: int, *, deadline: Deadline) -> ByteStream:
         """See Host.open_tcp. A `direct-tcpip` channel: no listener here, and no limit but the transport's."""
-        what = f"connection to port {port}"
+        what = _named(f"connection to port {port}", deadline)
         to = ("127.0.0.1", port)
 
         def once() -> tuple[Link, paramiko.Channel]:
@@ -143,7 +150,7 @@ class SshHost:
         with self._lock:
             if self._link:
                 self._link.close()
-            self._link = None
+            self._link, self._closed = None, True
 
     def __enter__(self) -> Self:
         return self
@@ -158,6 +165,8 @@ class SshHost:
         if not self._lock.acquire(timeout=deadline.left_s):
             raise HostUnreachable(f"{self.name}: another call was still connecting at this one's deadline")
         try:
+            if self._closed:
+                raise HostUnreachable(f"{self.name}: the connection was closed by us, for good")
             if self._link is None or not self._link.alive:
                 if self._link:
                     self._link.close()
@@ -170,8 +179,7 @@ class SshHost:
     @contextlib.contextmanager
     def _session(self, what: str, deadline: Deadline) -> Iterator[tuple[Link, paramiko.Channel]]:
         """A session channel, on a new connection when the old one turns out to be dead: nothing was sent on it yet."""
-        slots = self._live(deadline).slots
-        if not slots.acquire(timeout=deadline.left_s):
+        if not self._slots.acquire(timeout=deadline.left_s):
             raise DeadlinePassed(f"{self.name}: {what} was not started: all sessions were busy until its deadline")
 
         def once() -> tuple[Link, paramiko.Channel]:
@@ -183,7 +191,7 @@ class SshHost:
             with contextlib.closing(channel):
                 yield link, channel
         finally:
-            slots.release()
+            self._slots.release()
 
     def _with_files(self, what: str, act: Callable[[paramiko.SFTPClient], T], deadline: Deadline) -> T:
         def once() -> T:
@@ -191,16 +199,16 @@ class SshHost:
             if not link.sftp_lock.acquire(timeout=deadline.left_s):
                 raise DeadlinePassed(f"{self.name}: {what} did not begin before its deadline")
             try:
-                sftp = link.open_sftp(what, deadline)
-                sftp.sock.settimeout(deadline.left_s + GRACE_S)
-                try:
-                    return act(sftp)
-                except (TimeoutError, EOFError, paramiko.SSHException) as e:
-                    raise link.lost(what, e) from e
-                except OSError as e:
-                    if not link.alive or sftp.sock.closed:
+                with link.closed_after(deadline.left_s + GRACE_S):
+                    sftp = link.open_sftp(what, deadline)
+                    try:
+                        return act(sftp)
+                    except (EOFError, paramiko.SSHException) as e:
                         raise link.lost(what, e) from e
-                    raise HostError(f"{self.name}: {what}: {e.strerror or f'{e} (a folder? no space?)'}") from e
+                    except OSError as e:
+                        if not link.alive or sftp.sock.closed:
+                            raise link.lost(what, e) from e
+                        raise HostError(f"{self.name}: {what}: {e.strerror or f'{e} (a folder? no space?)'}") from e
             finally:
                 link.sftp_lock.release()
 
@@ -234,6 +242,10 @@ class _Stream:
 
     def close(self) -> None:
         self._channel.close()
+
+
+def _named(what: str, deadline: Deadline) -> str:
+    return f"{what} (deadline {deadline.left_s:.1f} s)"
 
 
 def _twice(act: Callable[[], T], deadline: Deadline) -> T:

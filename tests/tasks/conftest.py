@@ -131,7 +131,8 @@ def unused_port() -> int:
 
 
 def make_key(path: Path, kind: str = "ed25519") -> None:
-    subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", str(path)], check=True)
+    size = ["-b", "2048"] if kind == "rsa" else []
+    subprocess.run(["ssh-keygen", "-q", "-t", kind, *size, "-N", "", "-f", str(path)], check=True)
 
 
 def free_port() -> int:

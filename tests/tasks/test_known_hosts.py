@@ -82,7 +82,7 @@ def test_an_unknown_key_is_refused_with_file_fingerprint_and_a_way_to_check(
     with pytest.raises(HostKeyRefused) as refused:
         check(file, key, "gpu-a", 2222)
     said = str(refused.value)
-    checks = ("ssh-keygen -lf", "ssh-keyscan -p 2222 gpu-a")
+    checks = ("ssh-keygen -lf /etc/ssh/ssh_host_ecdsa_key.pub", "ssh-keyscan -p 2222 gpu-a")
     for part in ("gpu:", "[gpu-a]:2222", str(file), str(key.fingerprint), *checks):
         assert part in said
 

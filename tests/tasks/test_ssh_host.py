@@ -1,6 +1,7 @@
 """What only a host behind SSH can do wrong: keys, logins, jump hosts, lost and frozen connections."""
 
 import asyncio
+import contextlib
 import re
 import shutil
 import signal
@@ -192,16 +193,31 @@ def test_many_threads_reconnect_once_after_a_loss(start_sshd: StartSshd) -> None
         assert 1 == len(sshd.children())
 
 
-def test_a_frozen_peer_is_host_lost_soon_after_the_deadline(start_sshd: StartSshd, tmp_path: Path) -> None:
+def test_a_frozen_peer_is_host_lost_soon_after_the_deadline_whatever_is_asked(
+    start_sshd: StartSshd, tmp_path: Path
+) -> None:
     sshd = start_sshd()
-    with connected(sshd) as host:
-        host.read(str(tmp_path / "x"), 0, 1, deadline=soon())
-        sshd.drop_connections(signal.SIGSTOP)
+
+    def frozen(call: Callable[[Host, Deadline], object]) -> float:
         began = time.monotonic()
-        with pytest.raises(HostLost, match=r"test-host: .*echo"):
-            host.run(["echo"], deadline=soon(0.5))
-        assert time.monotonic() - began < 5
-        assert "here\n" == host.run(["echo", "here"], deadline=soon()).out
+        with pytest.raises(HostLost, match=r"test-host: .*deadline 0"):
+            call(hosts[call], Deadline.after(0.5))
+        took = time.monotonic() - began
+        assert "here\n" == hosts[call].run(["echo", "here"], deadline=soon()).out
+        return took
+
+    calls: list[Callable[[Host, Deadline], object]] = [
+        lambda host, deadline: host.run(["echo"], deadline=deadline),
+        lambda host, deadline: host.read(str(tmp_path / "x"), 0, 1, deadline=deadline),
+        lambda host, deadline: host.put(b"x", str(tmp_path / "x"), deadline=deadline),
+        lambda host, deadline: host.open_tcp(1, deadline=deadline),
+    ]
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(4) as threads:
+        hosts = {call: stack.enter_context(connected(sshd)) for call in calls}
+        for host in hosts.values():
+            host.read(str(tmp_path / "x"), 0, 1, deadline=soon())
+        sshd.drop_connections(signal.SIGSTOP)
+        assert max(threads.map(frozen, calls)) < 6
 
 
 def test_a_frozen_peer_is_noticed_long_before_a_far_deadline(start_sshd: StartSshd) -> None:
@@ -227,6 +243,13 @@ def test_a_log_is_read_over_a_lost_connection_without_loss_or_repetition(start_s
             while (chunk := host.read(str(log), len(seen), 7001, deadline=soon())).data:
                 seen += chunk.data
     assert log.read_bytes() == seen
+
+
+def test_a_host_that_was_closed_stays_closed(sshd: Sshd) -> None:
+    host = connected(sshd)
+    host.close()
+    with pytest.raises(HostUnreachable, match="closed"):
+        host.run(["true"], deadline=soon())
 
 
 # What a server may forbid, and what a login shell may do
