@@ -1,7 +1,8 @@
 """Why `prefect deployment run glm5-bringup` works from a checkout: a hook that Prefect calls while it is imported.
 
 Prefect wants `<flow>/<deployment>`. There is one flow here, so its name can be filled in. And where no API is
-configured but `make prefect` runs on this machine, that server is used; without one, runs stay ephemeral.
+configured but `make prefect` runs on this machine, Prefect's commands go there. Other programs are left alone: a
+`bringup run` depends on no server unless PREFECT_API_URL says so.
 
 Nothing inside Prefect is replaced: the hook completes `sys.argv`, which Prefect's command line reads later, and returns
 an environment variable. `[tool.prefect.plugins]` in pyproject.toml switches it on, in the checkout only.
@@ -27,10 +28,12 @@ _FLAGS = frozenset({"--watch"})   # options of `prefect deployment …` that tak
 
 @register_hook
 def setup_environment(*, ctx: HookContext) -> SetupResult | None:
-    """The address of this machine's server, where none is configured. Completes `sys.argv` on the way.
+    """For Prefect's command line: the address of this machine's server, where none is configured. Completes `sys.argv`.
 
     Source: prefect 3.9.1, __init__.py:78 (called when the import ends), cli/_app.py:194 (argv is read after that).
     """
+    if not _is_prefect(sys.argv):
+        return None
     argv = completed(sys.argv)
     if argv != sys.argv and ctx.prefect_version != PREFECT_TRIED:
         ctx.logger_factory(__name__).warning(
@@ -50,11 +53,15 @@ def completed(argv: Sequence[str]) -> list[str]:
 
     A value of an option (`--flow-run-name glm5-nightly`) is left alone, and so is any other program's command line.
     """
-    if len(argv) < 4 or Path(argv[0]).name != "prefect" or argv[1] not in {"deployment", "deployments"}:
+    if len(argv) < 4 or not _is_prefect(argv) or argv[1] not in {"deployment", "deployments"}:
         return list(argv)
     is_value = (before.startswith("-") and before not in _FLAGS for before in argv[2:])
     words = zip(argv[3:], is_value, strict=False)
     return [*argv[:3], *(f"{FLOW}/{word}" if word in DEPLOYMENTS and not value else word for word, value in words)]
+
+
+def _is_prefect(argv: Sequence[str]) -> bool:
+    return bool(argv) and Path(argv[0]).name == "prefect"
 
 
 def local_api(port: int, version: str) -> str | None:

@@ -25,7 +25,7 @@ _HEALTHY_S = 120.0   # 8 s on an idle machine; the first start also makes the da
 _WELCOME = """
   look    http://127.0.0.1:{port}
 {export}  deploy  make deploy
-  run     prefect deployment run glm5-bringup     (.venv active)
+  run     . .venv/bin/activate && prefect deployment run glm5-bringup
   end     Ctrl-C
 """
 _EXPORT = "  first   export PREFECT_API_URL=http://127.0.0.1:{port}/api\n"

@@ -9,6 +9,8 @@ __all__ = ["NO_SKIPS"]
 
 NO_SKIPS = "BRINGUP_NO_SKIPS"
 
+os.environ.pop("PREFECT_API_URL", None)   # somebody's own server is no place for test runs
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:

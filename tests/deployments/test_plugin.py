@@ -81,7 +81,13 @@ def test_a_configured_api_is_never_replaced(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sys, "argv", ["prefect", "version"])
     assert setup_environment(ctx=_context(PREFECT_TRIED, api_url="http://elsewhere/api")) is None
     monkeypatch.setenv("PREFECT_API_URL", "")   # said explicitly: ephemeral
-    assert setup_environment(ctx=_context(PREFECT_TRIED)) is None
+    assert setup_environment(ctx=_context(PREFECT_TRIED, api_url=None)) is None
+
+
+def test_other_programs_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.setattr(sys, "argv", ["bringup", "run"])
+    assert setup_environment(ctx=_context(PREFECT_TRIED, api_url=None)) is None
 
 
 def test_a_server_of_this_version_on_this_machine_is_found(version_server: HTTPServer) -> None:

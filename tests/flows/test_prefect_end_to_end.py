@@ -113,10 +113,11 @@ class Rehearsed:
         self.target.write_text("\n".join(lines))
         return self
 
-    def processes(self) -> list[int]:
-        """Everything that runs on this host: it has this host's story in its environment."""
+    def left(self) -> list[str]:
+        """What of ours is on this host: a process with this host's story in its environment, a lock that is held."""
         mark = f"REHEARSAL_STORY={self.story}".encode()
-        return [int(pid.name) for pid in Path("/proc").glob("[0-9]*") if mark in _environ(pid)]
+        processes = [pid.name for pid in Path("/proc").glob("[0-9]*") if mark in _environ(pid)]
+        return processes + [str(lock) for lock in (self.folder / "state").glob("lock")]
 
     def record(self) -> RunRecord:
         return read_record(newest_run(self.runs))
@@ -136,7 +137,7 @@ def test_the_literal_command_brings_the_model_up(prefect: Prefect, tmp_path: Pat
     assert [run_id] == [table["flow_run_id"] for table in tables]
     record = host.record()
     assert (RunOutcome.SERVING, 5) == (record.outcome, record.winner)
-    assert [] == host.processes()
+    assert [] == host.left()
 
 
 def test_a_run_cancelled_in_mid_load_leaves_the_host_empty(prefect: Prefect, loading: tuple[str, Rehearsed]) -> None:
@@ -144,7 +145,7 @@ def test_a_run_cancelled_in_mid_load_leaves_the_host_empty(prefect: Prefect, loa
     prefect.cli("flow-run", "cancel", run_id)
     _until(lambda: prefect.state(run_id)[0] in ENDED)
     assert ("CANCELLED", "Cancelled") == prefect.state(run_id)
-    _until(lambda: not host.processes(), within_s=LEASE_S + 60)
+    _until(lambda: not host.left(), within_s=LEASE_S + 60)
     record = host.record()
     assert (RunOutcome.CANCELLED, ["aborted"]) == (record.outcome, [a.outcome.value for a in record.attempts])
 
@@ -155,7 +156,7 @@ def test_a_flow_killed_in_mid_load_leaves_the_host_empty(prefect: Prefect, loadi
         os.kill(pid, signal.SIGKILL)
     _until(lambda: prefect.state(run_id)[0] in ENDED)
     assert ("CRASHED", "Crashed") == prefect.state(run_id)
-    _until(lambda: not host.processes(), within_s=LEASE_S + 60)
+    _until(lambda: not host.left(), within_s=LEASE_S + 60)
     assert RunOutcome.RUNNING is host.record().outcome   # in a file: a killed run
 
 
@@ -167,7 +168,7 @@ def loading(prefect: Prefect, tmp_path: Path) -> tuple[str, Rehearsed]:
     host = Rehearsed(tmp_path, story).written()
     run_id = prefect.submit("glm5-bringup/glm5-bringup", host)
     _until(lambda: prefect.steps(run_id).get("auto: ready") == "Running")
-    assert host.processes()
+    assert host.left()
     return run_id, host
 
 
