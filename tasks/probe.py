@@ -1,6 +1,7 @@
 """Asks a host what it is and what its build can do, in one command and without touching a GPU's memory."""
 
 import json
+import shlex
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -10,7 +11,7 @@ from settings.engine import Engine
 from settings.target import Target
 from tasks.connect import resolved
 from tasks.deadline import Deadline
-from tasks.host import Completed, Host
+from tasks.host import Completed, DeadlinePassed, Host
 from tasks.pure.capabilities import Capabilities, Parser
 from tasks.pure.helptext import parser_from_help
 from tasks.pure.probed import capabilities_from
@@ -54,7 +55,7 @@ def ask(host: Host, target: Target, engine: Engine, parts: Sequence[str], *, dea
         "package": engine.package,
         "model": target.model,
         "folders": sorted({"/tmp", target.state_dir, "~/.cache"}),
-        "limit_s": min(_BUILD_S, deadline.left_s),
+        "limit_s": min(_BUILD_S, deadline.left_s * 0.6),  # the rest is for --help
     }
     done = host.run([target.python, "-", json.dumps(spec)], deadline=deadline, stdin=_script())
     try:
@@ -66,11 +67,14 @@ def ask(host: Host, target: Target, engine: Engine, parts: Sequence[str], *, dea
 
 def _from_help(host: Host, target: Target, engine: Engine, deadline: Deadline) -> tuple[Parser | None, str | None]:
     argv = [part.replace("{python}", target.python) for part in engine.launch.argv]
-    done = host.run([*argv, "--help"], deadline=deadline, env=_WIDE)
+    command = f"{shlex.join(argv)} --help"
     try:
+        done = host.run([*argv, "--help"], deadline=deadline, env=_WIDE)
         return parser_from_help(done.out), None
+    except DeadlinePassed:
+        return None, f"help: {command} did not end in time"
     except ValueError:
-        return None, f"help: {' '.join(argv)} --help {_said(done)}"
+        return None, f"help: {command} {_said(done)}"
 
 
 def _said(done: Completed) -> str:

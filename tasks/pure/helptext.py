@@ -9,7 +9,7 @@ from tasks.pure.capabilities import Flag, Parser, release
 
 __all__ = ["infer_release", "parser_from_actions", "parser_from_help", "version_in"]
 
-_VERSION = re.compile(r"\d+\.\d+\.\d+(?:\.?(?:post|dev|rc|a|b)\d+)*(?:\+g?[0-9a-f.]+)?")
+_VERSION = re.compile(r"\d+\.\d+\.\d+(?:\.?(?:post|dev|rc|a|b)\d+)*(?:\+g?[0-9a-f]+)?")
 _INVOCATION = re.compile(r"^  (-\S.*)$", re.MULTILINE)
 # Actions that take no value; those of sglang's own begin with Deprecated and say so by nargs.
 _BARE = ("StoreTrue", "StoreFalse", "StoreConst", "BooleanOptional", "AppendConst", "Count", "Help", "Action")
