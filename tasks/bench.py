@@ -2,6 +2,7 @@
 
 import re
 import secrets
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from settings.suite import BenchProfile
@@ -10,12 +11,17 @@ from tasks.host import Completed, DeadlinePassed, Host
 from tasks.pure.bench import read_bench, redacted
 from tasks.pure.record import BenchPoint
 
-__all__ = ["BenchReport", "bench", "bench_argv", "bench_options"]
+__all__ = ["BenchReport", "bench", "bench_argv"]
 
 # Since 0.5.15 a shim over sglang.benchmark.serving; this name works in all releases (0.5.8 to 0.5.23).
 _MODULE = "sglang.bench_serving"
 _CHUNK = 4 * 1024 * 1024
 _LARGEST = 256 * 1024 * 1024  # a record with the details of 10,000 requests of 1k tokens has some 60 MB
+_NEWER = {  # since 0.5.10; what they say here is what older releases do anyway, but for a wait
+    "--ready-check-timeout-sec": "10",
+    "--temperature": "0",
+}
+_UNKNOWN = re.compile(r"unrecognized arguments: (.*)")
 _REFUSED = re.compile(r"Connection refused|Cannot connect|Connection reset|Server disconnected|is not ready", re.I)
 
 
@@ -44,16 +50,9 @@ def bench(
 
     Raises: HostError when the host is lost, or when `deadline` itself has passed.
     """
-    options = bench_options(host, python=python, deadline=deadline)
     path = f"{_resolved(host, folder)}/bench-{profile.name}-{secrets.token_hex(4)}.jsonl"
     host.put(b"", path, deadline=deadline)  # makes the folder, and fails here rather than after an hour of load
-    argv = bench_argv(profile, options, python=python, port=port, model=_resolved(host, model), path=path)
-    ended: Completed | None = None
-    try:
-        ended = host.run(argv, deadline=deadline.sooner(profile.wall_s))
-    except DeadlinePassed:
-        if deadline.passed:
-            raise
+    ended = _run(host, profile, python, port, _resolved(host, model), path, deadline)
     raw = _last_line(host, path, deadline)
     reading = read_bench(raw, profile)
     out = f"{ended.out}\n{ended.err}" if ended else ""
@@ -71,19 +70,13 @@ def bench(
     )
 
 
-def bench_options(host: Host, *, python: str, deadline: Deadline) -> frozenset[str]:
-    """Names of the options that this build's bench_serving takes; empty when it cannot even say so.
-
-    Raises: HostError.
-    """
-    asked = host.run((python, "-m", _MODULE, "--help"), deadline=deadline)
-    return frozenset(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", asked.out)) if asked.exited == 0 else frozenset()
-
-
 def bench_argv(
-    profile: BenchProfile, options: frozenset[str], *, python: str, port: int, model: str, path: str
+    profile: BenchProfile, *, python: str, port: int, model: str, path: str, without: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """The command. All that matters is said outright: the defaults differ by release, and some of them mislead."""
+    """The command. All that matters is said outright: the defaults differ by release, and some of them mislead.
+
+    `without`: options that the build has refused.
+    """
     asked: list[tuple[str, str | None]] = [
         ("--backend", "sglang"),
         ("--host", "127.0.0.1"),
@@ -106,13 +99,29 @@ def bench_argv(
         ]
     else:
         asked.append(("--sharegpt-output-len", str(profile.output_tokens)))
-    argv = [python, "-m", _MODULE, *(part for name, value in asked if value is not None for part in (name, value))]
-    argv += ["--output-details", "--disable-tqdm"]
-    if "--ready-check-timeout-sec" in options:  # since 0.5.10; the server is known to be ready
-        argv += ["--ready-check-timeout-sec", "10"]
-    if "--temperature" in options:  # not in 0.5.8 and 0.5.9, which always are greedy
-        argv += ["--temperature", "0"]
-    return tuple(argv)
+    asked += [(name, value) for name, value in _NEWER.items() if name not in without]
+    said = (part for name, value in asked if value is not None for part in (name, value))
+    return (python, "-m", _MODULE, *said, "--output-details", "--disable-tqdm")
+
+
+def _run(
+    host: Host, profile: BenchProfile, python: str, port: int, model: str, path: str, deadline: Deadline
+) -> Completed | None:
+    """The run, None when it had to be stopped. The build's own parser says which options it does not know."""
+    refused: list[str] = []
+    while True:
+        argv = bench_argv(profile, python=python, port=port, model=model, path=path, without=refused)
+        try:
+            ended = host.run(argv, deadline=deadline.sooner(profile.wall_s))
+        except DeadlinePassed:
+            if deadline.passed:
+                raise
+            return None
+        unknown = _UNKNOWN.search(ended.err) if ended.exited == 2 else None
+        more = [name for name in _NEWER if unknown and name in unknown[1].split() and name not in refused]
+        if not more:
+            return ended
+        refused += more
 
 
 def _outcome(

@@ -31,7 +31,7 @@ FILLER_SAMPLE = " ".join(_sentence(n) for n in range(1, 41))
 
 def hidden_fact(tokens: int, chars_per_token: float, seed: int = 0) -> HiddenFact:
     """A prompt of about `tokens` tokens whose last line can only be completed by who has read its middle."""
-    answer = str(1000 + (tokens * 37 + seed * 811) % 9000)
+    answer = str(20_000 + (tokens * 37 + seed * 811) % 70_000)  # no sentence has so high a number
     fact = f"Remember this: the code of the lighthouse is {answer}."
     question = "\n\nWhat was to be remembered? The code of the lighthouse is"
     room = tokens * chars_per_token - len(fact) - len(question)

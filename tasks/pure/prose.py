@@ -82,8 +82,8 @@ _PLAIN = re.compile(  # a word or a number, with what may stand around it
     r"[(\[\"'“‘*_#>-]*([^\W\d_]+(?:['’.-][^\W\d_]+)*|[\d.,:%$€£/-]+(?:st|nd|rd|th|s)?)[)\]\"'”’*_.,;:!?…-]*$"
 )
 _COMMON = _words(
-    "the a an of to in is are was were be been and or but that this it its he she they we you i as at by for from on with "
-    "not no has have had will can if so there which who what when "
+    "the a an of to in is are was were be been and or but that this it its he she they we you i as at by for from on "
+    "with not no has have had will can if so there which who what when "
     "le la les un une des de du et est en que qui dans pour sur pas au il elle "
     "der die das und ist ein eine nicht zu den dem mit von auf für im ich sie es wird "
     "el los las y es una que en por con para del se no su al lo "
