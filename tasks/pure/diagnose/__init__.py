@@ -18,7 +18,7 @@ __all__ = ["Diagnoser", "Progress"]
 
 _STRUCTURE = (
     "Traceback (most recent call last)", "most recent call first", "During handling of the above", "direct cause of the following",
-    "Error: ", "Error\n", "Exception: ", "hit an exception", "encountered a fatal error", "graph failed", "Graph failed",
+    "Error: ", "Exception: ", "hit an exception", "encountered a fatal error", "graph failed", "Graph failed",
     "Successful requests:", "Failed requests:", "num_prompts=", "--num-prompts", "non-default args", "ue8m0", "JIT Pre-Compile",
     "JIT Single Kernel", "To work around", "launch command", "Value error, ", "Assertion error, ",
 )  # fmt: skip
@@ -44,10 +44,9 @@ class Diagnoser:
     ) -> None:
         self._file = file
         marks = Marks(milestones, engine)
-        self._story = Story(catalogue, marks, engine)
         self._splitter = Splitter()
-        self._batch = tuple(marks.batch)
         self._prefilter = _prefilter(catalogue, marks)
+        self._story = Story(catalogue, marks, self._prefilter, engine)
         self._lines = 0
         self._text_lines = 0   # the last line with anything in it
         self._signs = 0
@@ -118,7 +117,7 @@ class Diagnoser:
     def _read(self, block: Block) -> None:
         data, story = block.data, self._story
         hits, often = self._prefilter.scan(data)
-        end_number = block.first + data.count(b"\n")
+        end_number = block.first + block.ends
         number, at, read_to = block.first, 0, 0   # `number` is the line at byte `at`; all before `read_to` has been read
         i = 0
         while not story.settled(number):
@@ -140,27 +139,27 @@ class Diagnoser:
             number += data.count(b"\n", at, start)
             at = start
             if often:
-                self._pass_batches(data, read_to, start, number)
+                self._pass_batches(often, data, read_to, start, number)
             story.read(clean(number, _around(data, start, end, hit)))
             read_to = end + 1
         if often:
             self._signs += 1
-            self._pass_batches(data, read_to, len(data), end_number)
+            self._pass_batches(often, data, read_to, len(data), end_number)
         self._signs += bool(hits)
         self._lines = end_number
-        if data.strip():
-            self._text_lines = end_number if data[-1:] != b"\n" else end_number - 1
+        if data[-2:] != b"\n\n" and data.strip():
+            self._text_lines = end_number - data.endswith(b"\n")
 
-    def _pass_batches(self, data: bytes, start: int, end: int, number: int) -> None:
+    def _pass_batches(self, often: list[bytes], data: bytes, start: int, end: int, number: int) -> None:
         """The batch lines between two lines that were read: the last of them gives the phase, their number is life."""
         if start >= end:
             return
         story = self._story
-        last, literal = max((data.rfind(b, start, end), b) for b in self._batch)
+        last, literal = max((data.rfind(b, start, end), b) for b in often)
         if last < 0:
             return
         if story.waits_for_life:
-            story.batch_lines(sum(data.count(b, start, end) for b in self._batch))
+            story.batch_lines(sum(data.count(b, start, end) for b in often))
         story.pass_batch(literal, number)
 
     def _look_at_bar(self, held: bytes) -> None:

@@ -19,6 +19,7 @@ class Block:
 
     first: int
     data: bytes
+    ends: int  # newlines in it
 
 
 class Splitter:
@@ -36,20 +37,21 @@ class Splitter:
     def feed(self, data: bytes) -> Iterator[Block]:
         end = data.rfind(b"\n")
         if end >= 0:
-            block = Block(self._next, _bare(self._held + data[: end + 1]))
-            self._next += block.data.count(b"\n")
+            whole = _bare(self._held + data[: end + 1] if self._held else data[: end + 1])
             self._held = data[end + 1 :]
-            yield block
+            first, ends = self._next, whole.count(b"\n")
+            self._next += ends
+            yield Block(first, whole, ends)
         else:
             self._held += data
         while len(self._held) > LINE_LIMIT:
             piece, self._held = self._held[:LINE_LIMIT], self._held[LINE_LIMIT - OVERLAP :]
-            yield Block(self._next, _bare(piece))
+            yield Block(self._next, _bare(piece), 0)
 
     def flush(self) -> Iterator[Block]:
         """The last line, when the stream ended without a newline. Can be asked again after more was fed."""
         if self._held:
-            yield Block(self._next, _bare(self._held))
+            yield Block(self._next, _bare(self._held), 0)
 
 
 def _bare(data: bytes) -> bytes:

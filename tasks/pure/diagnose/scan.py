@@ -28,22 +28,31 @@ class Prefilter:
             literal=True,
         )
 
-    def scan(self, data: bytes) -> tuple[list[int], bool]:
-        """Where a rare literal ends, in order, and whether any of the frequent ones is there."""
+    def scan(self, data: bytes) -> tuple[list[int], list[bytes]]:
+        """Where a rare literal ends, in order, and which of the frequent ones are there."""
         ends: list[int] = []
-        often = False
+        often: list[bytes] = []
         first_often = self._first_often
 
         def hit(literal: int, _start: int, end: int, _flags: int, _context: object) -> None:
-            nonlocal often
             if literal < first_often:
                 ends.append(end - 1)
             else:
-                often = True
+                often.append(self.literals[literal].encode())
 
         self._database.scan(data, match_event_handler=hit)
         ends.sort()
         return ends, often
+
+    def within(self, line: str) -> set[str]:
+        """The literals that a line holds."""
+        found: set[int] = set()
+
+        def hit(literal: int, _start: int, _end: int, _flags: int, _context: object) -> None:
+            found.add(literal)
+
+        self._database.scan(line.encode("utf-8", "replace"), match_event_handler=hit)
+        return {self.literals[i] for i in found}
 
 
 @lru_cache(maxsize=4)

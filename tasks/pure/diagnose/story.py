@@ -4,12 +4,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from settings.catalogue import Catalogue, Failure
+from settings.catalogue import Catalogue
+from settings.literals import required_literals
 from settings.words import Action, Component, Phase
 from tasks.pure.diagnose import rules
 from tasks.pure.diagnose.lines import Line
 from tasks.pure.diagnose.phases import Marks, PhaseTracker
 from tasks.pure.diagnose.reading import Cause, Reading
+from tasks.pure.diagnose.scan import Prefilter
 from tasks.pure.diagnose.traces import Frame, Raised, Trace, raised_in
 
 __all__ = ["CHAIN", "ENVELOPE_TRACE", "Story"]
@@ -45,8 +47,13 @@ _SETTLED_AFTER = 5_000  # lines after a certain cause, beyond which nothing can 
 class Story:
     """Takes the lines that the prefilter let through, in order; answers at any time what the first cause is."""
 
-    def __init__(self, catalogue: Catalogue, marks: Marks, engine: str | None) -> None:
+    def __init__(self, catalogue: Catalogue, marks: Marks, literals: Prefilter, engine: str | None) -> None:
         self._entries = tuple((re.compile(e.pattern), e) for e in catalogue.failure)
+        self._literals = literals
+        self._holders: dict[str, list[int]] = {}   # entries by the literals that a match of theirs holds
+        for number, entry in enumerate(catalogue.failure):
+            for literal in required_literals(entry.pattern):
+                self._holders.setdefault(literal, []).append(number)
         self._advice = re.compile("|".join(f"(?:{p})" for p in catalogue.advice))
         self._ignored = re.compile("|".join(f"(?:{p})" for p in catalogue.ignored))
         self._deaths = re.compile("|".join(f"(?:{p})" for p in catalogue.deaths))
@@ -222,7 +229,8 @@ class Story:
     def _match(self, text: str, raised: Raised | None, frames: Sequence[Frame]) -> Reading | None:
         phase = self.phases.phase
         capture = _CAPTURE.search(text)
-        for pattern, entry in self._entries:
+        near = {number for literal in self._literals.within(text) for number in self._holders.get(literal, ())}
+        for pattern, entry in (self._entries[number] for number in sorted(near)):
             if (raised or capture or not entry.raised) and (not entry.phases or phase in entry.phases) and pattern.search(text):
                 return Reading.of(entry)
         if capture is not None:
