@@ -793,7 +793,7 @@ def acquire(state: State, ask: Json) -> Json:
             return dict(_holder(said or {}), acquired=False)
         if said and said.get("boot_id") == boot_id() and said.get("run_id") != run_id:
             age_s, lease_s = state.lease_age_s(), said.get("lease_s")
-            if lease_s is not None and age_s is not None and age_s <= lease_s:
+            if isinstance(lease_s, (int, float)) and age_s is not None and age_s <= lease_s:
                 return dict(_holder(said), acquired=False)
         reaped = reap_all(state, baseline=(said or {}).get("gpu_mib"))
         forget_lock(state)
@@ -944,8 +944,8 @@ def release(state: State, ask: Json) -> Json:
         said = state.lock()
         if said is None or said.get("run_id", run_id) != run_id:
             return {"released": True}
-        daemon = process(said.get("pid", 0))
-        if daemon and daemon.start == said.get("start") and not daemon.zombie:
+        daemon = process(said["pid"]) if lives(said.get("pid"), said.get("start")) else None
+        if daemon:
             send(daemon, signal.SIGUSR1)
         else:
             reap(state, ask)
