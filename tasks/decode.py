@@ -18,7 +18,8 @@ from tasks.pure.suite import KIND_OF, Asking, SuiteFigures, figures, first_failu
 __all__ = ["DecodeReport", "decode"]
 
 _SPARE_TOKENS = 16  # the server keeps a few of the context for itself (6 in 0.5.23: max_req_input_len)
-_USUAL_CHARS_PER_TOKEN = 4.0  # only until the server has counted our own text
+_USUAL_CHARS_PER_TOKEN = 4.0  # where the server does not count our text
+_MOST_CHARS_PER_TOKEN = 8.0  # English has 4 to 5; a server that counts less is wrong, and the prompt would be huge
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,6 @@ class _Sizes:
             call = ask(self._client, "count", "generate", request, deadline=deadline.sooner(self.request_s))
             meta = call.reply.get("meta_info") if call.status == 200 and isinstance(call.reply, dict) else None
             count = meta.get("prompt_tokens") if isinstance(meta, dict) else None
-            known = isinstance(count, int) and count > 0
-            self._counted = len(FILLER_SAMPLE) / count if known and count else _USUAL_CHARS_PER_TOKEN
+            counted = len(FILLER_SAMPLE) / count if isinstance(count, int) and count > 0 else _USUAL_CHARS_PER_TOKEN
+            self._counted = min(counted, _MOST_CHARS_PER_TOKEN)
         return self._counted

@@ -110,7 +110,7 @@ def _nan_tokens(choice: Choice, want: Asked) -> str | None:
         at = len(ids) - zeros
         return f"all {zeros} tokens are id 0" if not at else f"all tokens from the {at + 1}th on are id 0"
     bangs = len(text) - len(text.rstrip("!"))
-    if bangs and (bangs == len(text) or bangs >= _BANGS) and not repetition(text[-bangs:], want.prompt).wanted:
+    if bangs and (bangs == len(text) or bangs >= _BANGS) and not repetition(text[-bangs:], want.gist).wanted:
         return "the text is nothing but '!'" if bangs == len(text) else f"the text ends in {bangs} times '!'"
     return None
 
@@ -133,9 +133,9 @@ def _text(choice: Choice, want: Asked, language: Callable[[str, str, bool], str 
         return Judged(Verdict.EMPTY, "no visible text" + (f", {choice.count} tokens" if choice.count else ""))
     if choice.tool_call:
         return Judged(Verdict.OK, "a tool call")
-    if len(choice.ids) >= 6 and len(set(choice.ids)) == 1 and not repetition(text, want.prompt).wanted:
+    if len(choice.ids) >= 6 and len(set(choice.ids)) == 1 and not repetition(text, want.gist).wanted:
         return Judged(Verdict.GARBAGE, f"token {choice.ids[0]} at each of {len(choice.ids)} positions")
-    if why := language(choice.answer, want.prompt, False) or language(choice.thought, want.prompt, True):
+    if why := language(choice.answer, want.gist, False) or language(choice.thought, want.gist, True):
         return Judged(Verdict.GARBAGE, why)
     if why := _unlikely(choice, want):
         return Judged(Verdict.GARBAGE, why)

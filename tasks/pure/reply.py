@@ -11,6 +11,7 @@ from typing import Any
 __all__ = ["Asked", "Call", "Choice", "Reply", "asked", "read_reply"]
 
 _DISGUISED_INF = -9999.0  # vLLM writes this for -inf, since JSON has none (its OpenAI server, `max(logprob, -9999.0)`)
+_GIST_CHARS = 4_000
 _MARKUP = re.compile(r"<\|[^|<>]{1,40}\|>|</?think>|</?s>|[\u200b-\u200f\u2060\ufeff\x00]")
 
 
@@ -40,6 +41,12 @@ class Asked:
     ignore_eos: bool
     temperature: float | None
     echo: bool
+
+    @property
+    def gist(self) -> str:
+        """Beginning and end of the prompt: what is asked stands there, and 128k tokens would be slow to look through."""
+        cut = _GIST_CHARS // 2
+        return self.prompt if len(self.prompt) <= _GIST_CHARS else f"{self.prompt[:cut]}\n{self.prompt[-cut:]}"
 
     @property
     def greedy(self) -> bool:

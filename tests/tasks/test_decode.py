@@ -157,9 +157,11 @@ def test_requests_say_what_the_suite_asks_in_the_words_of_each_api() -> None:
 
     api = Api(any_api)
     report = api.decode(
-        {"max_new_tokens": 2, "ignore_eos": True}, {"api": "chat", "stream": True}, {"api": "completions", "top_p": 0.9},
+        {"max_new_tokens": 2, "ignore_eos": True},
+        {"api": "chat", "stream": True},
+        {"api": "completions", "top_p": 0.9},
         {"own_sampling": True},
-    )  # fmt: skip
+    )
     assert report.kind is None
     (_, native_), (_, chat_), (_, completions_), (_, own) = api.asked
     assert {"temperature": 0.0, "ignore_eos": True, "max_new_tokens": 2} == native_["sampling_params"]
