@@ -58,7 +58,7 @@ class Sshd:
     def drop_connections(self, signal_: signal.Signals = signal.SIGKILL) -> None:
         """Signal the processes that serve connections, and (under privilege separation) their children's ends."""
         for pid in self.children():
-            for one in (*_descendants(pid, "sshd"), pid):
+            for one in (*descendants(pid, "sshd"), pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(one, signal_)
 
@@ -170,15 +170,15 @@ def _stop(sshd: Sshd) -> None:
     sshd.process.wait()
 
 
-def _descendants(pid: int, name: str) -> list[int]:
-    """Children, and theirs, that are called `name`."""
+def descendants(pid: int, name: str | None = None) -> list[int]:
+    """Children, and theirs; only those called `name`, when one is given."""
     try:
         listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return []
     found = []
     for child in map(int, listed):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            if Path(f"/proc/{child}/comm").read_text().strip() == name:
-                found += [child, *_descendants(child, name)]
+            if name in (None, Path(f"/proc/{child}/comm").read_text().strip()):
+                found += [child, *descendants(child, name)]
     return found
