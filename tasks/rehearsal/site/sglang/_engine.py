@@ -13,7 +13,9 @@ from typing import Any
 from sglang import _words
 from sglang._effective import Resolved
 
-__all__ = ["Engine", "Reply", "TooLong"]
+__all__ = ["HEALTH_CHECK", "Engine", "Reply", "TooLong"]
+
+HEALTH_CHECK = "HEALTH_CHECK"  # how the ids of requests begin that /health makes
 
 
 class TooLong(Exception):
@@ -29,6 +31,7 @@ class Engine:
         self._channel = channel
         self._inboxes: dict[str, queue.SimpleQueue[tuple[str, bool]]] = {}
         self._sending = threading.Lock()
+        self._seen: set[str] = set()  # prompts whose KV cache is still there
         threading.Thread(target=self._receive, daemon=True).start()
 
     @property
@@ -51,6 +54,8 @@ class Engine:
         while len(pieces) < longest and not ends_by_itself:
             pieces += _words.more(text, len(pieces))
         said = Reply(self, asked, pieces[:longest], longest, more)
+        said.cached = asked - 1 if text in self._seen else 0
+        self._seen.add(text)
         inbox = self._send({
             "rid": said.rid,
             "prompt_tokens": asked,
@@ -58,7 +63,7 @@ class Engine:
             "max_tokens": longest,
             "ignore_eos": ignore_eos,
             "sampled": not greedy and float(params.get("top_p", 1.0)) < 1.0,
-            "warmup": bool(more.get("warmup")),
+            "warmup": self.status == "starting" or said.rid.startswith(HEALTH_CHECK),
         })
         try:
             ended = False
@@ -68,6 +73,12 @@ class Engine:
                 yield said
         finally:
             self._inboxes.pop(said.rid, None)
+
+    def flush(self) -> bool:
+        """Forget all caches, unless requests are running."""
+        if not self.running:
+            self._seen.clear()
+        return not self.running
 
     def _check_length(self, asked: int, new: int) -> None:
         if asked + new > self.setup.context:
@@ -103,7 +114,7 @@ class Reply:
         self, engine: Engine, asked: int, pieces: list[str], longest: int, more: dict[str, Any]
     ) -> None:
         self.rid, self.asked = str(more.get("rid") or uuid.uuid4().hex), asked
-        self.version_tag = engine.version_tag
+        self.version_tag, self.cached = engine.version_tag, 0
         self._pieces, self._longest, self._more = pieces, longest, more
         self.text, self._begun = "", time.perf_counter()
         self.ids: list[int] = []
@@ -148,10 +159,11 @@ class Reply:
             }
             if top := int(self._more.get("top_logprobs_num") or 0):
                 meta |= {"input_top_logprobs": [], "output_top_logprobs": [self._top(row, top) for row in rows]}
-        meta |= {"reasoning_tokens": 0, "completion_tokens": done, "cached_tokens": 0}
+        meta |= {"reasoning_tokens": 0, "completion_tokens": done, "cached_tokens": self.cached}
         if self.finish:
             meta["weight_versions"] = [{"version": tag, "start": 0, "end": done}]
-        meta |= {"cached_tokens_details": None, "dp_rank": None}
+        details = {"device": self.cached, "host": 0} if self.cached else None
+        meta |= {"cached_tokens_details": details, "dp_rank": None}
         if self.finish:
             meta["e2e_latency"] = time.perf_counter() - self._begun
         if self.finish or done == 1:

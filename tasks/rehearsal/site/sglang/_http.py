@@ -5,16 +5,16 @@ import json
 import socket
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from sglang._engine import Engine, Reply, TooLong
+from sglang._engine import HEALTH_CHECK, Engine, Reply, TooLong
 from sglang._log import log
 from sglang._story import STORY
 
-__all__ = ["Server", "warmed"]
+__all__ = ["Server", "warm_up"]
 
 _OLD_NAMES = {"/get_server_info": "/server_info", "/get_model_info": "/model_info"}
 
@@ -112,13 +112,14 @@ class _Api(BaseHTTPRequestHandler):
             self._send(503, b"", "")
             return
         if path != "/ready":
-            list(engine.generate([0], {"max_new_tokens": 1, "temperature": 0}, {"warmup": True}))
+            rid = f"{HEALTH_CHECK}_{time.time()}"
+            list(engine.generate([0], {"max_new_tokens": 1, "temperature": 0}, {"rid": rid}))
         self._send(200, b"", "")
 
     def _flush(self) -> None:
-        busy = self.server.engine.running > 0
-        text = "Cache not flushed: requests are running.\n" if busy else "Cache flushed.\n"
-        self._send(400 if busy else 200, text.encode(), "text/plain; charset=utf-8")
+        flushed = self.server.engine.flush()
+        text = "Cache flushed.\n" if flushed else "Cache not flushed: requests are running.\n"
+        self._send(200 if flushed else 400, text.encode(), "text/plain; charset=utf-8")
 
     def _generate(self, asked: dict[str, Any]) -> None:
         prompt = asked.get("input_ids") if asked.get("text") is None else asked["text"]
@@ -174,11 +175,19 @@ class _Api(BaseHTTPRequestHandler):
         self.wfile.write("\r\n".join([*lines, "vary: Origin", "", ""]).encode())
 
 
-def warmed(engine: Engine) -> None:
-    """The request by which the server warms itself up; its text is not looked at."""
-    list(engine.generate(
-        "The capital city of France is", {"temperature": 0, "max_new_tokens": 8}, {"warmup": True},
-    ))
+def warm_up(host: str, port: int) -> None:
+    """The requests by which a server warms itself up, over HTTP as anybody's. What is answered is not looked at."""
+    old = STORY.release in ("0.5.8.post1", "0.5.9", "0.5.10.post1")
+    first = {"temperature": 0, "max_new_tokens": 8}
+    asked: list[tuple[str, str, Any]] = [
+        ("GET", "/get_model_info" if old else "/model_info", None),
+        ("POST", "/generate", {"text": "The capital city of France is", "sampling_params": first}),
+    ]
+    for method, path, body in asked if old else [*asked, ("POST", "/freeze_gc", {})]:
+        connection = HTTPConnection(host, port)
+        connection.request(method, path, None if body is None else json.dumps(body))
+        connection.getresponse().read()
+        connection.close()
 
 
 Choice = Callable[[Reply, bool], dict[str, Any]]
@@ -276,5 +285,4 @@ def _server_info(engine: Engine, startup: dict[str, Any]) -> dict[str, Any]:
         **args, "status": "ready" if engine.status == "up" else engine.status, "max_total_num_tokens": engine.kv_tokens,
         "max_req_input_len": engine.setup.context - 6, "startup_time": startup, "internal_states": [state],
         "version": STORY.release, "launch_command": " ".join(sys.argv[1:]), "frontend": "python", "kv_events": None,
-        "request_id": uuid.uuid4().hex,
     }

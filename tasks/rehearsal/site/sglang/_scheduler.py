@@ -138,6 +138,12 @@ def _start(me: _Rank) -> None:
     weights = me.weights_gb = me.setup.model["rehearsal"]["weights_gb"] / me.size
     me.say(f"Load weight begin. avail mem={_TOTAL_GB - 0.6:.2f} GB")
     _meet(me, "load")
+    if weights > _TOTAL_GB - 0.6:
+        raise _Crash(_raised(
+            'model_executor/model_runner.py", line 1290, in load_model',
+            f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU {me.n} has a total capacity "
+            "of 94.97 GiB of which 1.02 GiB is free.",
+        ))
     _load_shards(me)
     kind = me.setup.model["architectures"][0]
     quant = "dtype=torch.bfloat16, " if STORY.release in _OLD else ""

@@ -103,7 +103,7 @@ def _notice_death(ranks: list[int]) -> None:
 
 def _serve(setup: Resolved, channel: socket.socket, ranks: list[int], kv_tokens: int, took_s: float) -> None:
     from sglang._engine import Engine  # here, since http.server is slow to import: only what serves pays for it
-    from sglang._http import Server, warmed
+    from sglang._http import Server, warm_up
 
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
     args, pace = setup.effective, STORY.pace
@@ -130,14 +130,14 @@ def _serve(setup: Resolved, channel: socket.socket, ranks: list[int], kv_tokens:
     log(f"INFO:     Uvicorn running on http://{args['host']}:{args['port']} (Press CTRL+C to quit)")
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
-    def warm_up() -> None:
+    def become_ready() -> None:
         if not args["skip_server_warmup"]:
             pause(pace["warmup_s"])
-            warmed(engine)
+            warm_up(args["host"], args["port"])
         engine.status = "up"
         log("The server is fired up and ready to roll!")
 
-    threading.Thread(target=warm_up, daemon=True).start()
+    threading.Thread(target=become_ready, daemon=True).start()
     _until_the_end(engine, ranks)
 
 

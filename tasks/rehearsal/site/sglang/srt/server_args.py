@@ -71,6 +71,8 @@ class LoRAPathAction(argparse.Action):
 def _add(parser: argparse.ArgumentParser, fact: dict[str, Any]) -> None:
     kind, flags = fact["action"], fact["flags"]
     more: dict[str, Any] = {"dest": fact["dest"], "default": fact.get("default")}
+    if fact.get("hidden"):  # taken, and not shown in the usage
+        more["help"] = argparse.SUPPRESS
     if kind == "_StoreTrueAction":
         parser.add_argument(*flags, action="store_true", **more)
     elif kind == "BooleanOptionalAction":

@@ -1,0 +1,87 @@
+"""Stories: the shipped ones are sound, and a mistake in one becomes a sentence."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from settings.ladder import Ladder
+from settings.source import SETTINGS_DIR, BadInput, find, load
+from settings.story import Release, Story, Trace, load_story
+from settings.words import LOG_KINDS, OWN_KINDS, AttemptOutcome, RunOutcome
+
+SHIPPED = sorted(path.stem for path in (SETTINGS_DIR / "rehearsals").glob("*.toml"))
+STAND_IN = SETTINGS_DIR.parent / "tasks" / "rehearsal" / "site" / "sglang"
+FIELDS = {"tensor_parallel_size": "tp_size"} | {
+    f"{word}_{side}_backend": f"{side}_backend" for word in ("nsa", "dsa") for side in ("prefill", "decode")
+}
+SOUND = """
+why = "a test"
+release = "0.5.9"
+speed = 16.0
+[[fault]]
+why = "a test"
+at = "decode"
+does = "die"
+trace = "device-assert"
+[expect]
+outcome = "serving"
+trail = [{ rung = "auto", outcome = "passed" }]
+"""
+
+
+def test_every_promised_story_is_there() -> None:
+    promised = (
+        "founding trtllm-works oom-then-nan silent-nan unsupported-assert overridden dies-under-load nan-after-load "
+        "hang-in-capture port-taken slow-but-healthy same-assert-twice unknown-crash all-fail"
+    )
+    assert sorted(promised.split()) == SHIPPED
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_story_speaks_of_its_ladder_and_its_release(name: str) -> None:
+    story = load_story(name)
+    rungs = load(Ladder, find("ladders", story.ladder)).rung
+    assert [] == [a.rung for a in story.expect.trail if a.rung not in rungs]
+    assert [] == [a.kind for a in story.expect.trail if a.kind and a.kind not in LOG_KINDS | OWN_KINDS]
+    parser = json.loads((STAND_IN / "parsers" / f"{story.release}.json").read_text(encoding="utf-8"))
+    settings = {FIELDS.get(fact["dest"], fact["dest"]) for fact in parser}
+    assert [] == [key for fault in story.fault for key in fault.when if key not in settings]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_story_ends_as_its_trail_ends(name: str) -> None:
+    expect = load_story(name).expect
+    passed = expect.trail[-1].outcome is AttemptOutcome.PASSED
+    assert passed == (expect.outcome is RunOutcome.SERVING)
+
+
+def test_what_a_story_may_name_is_what_the_stand_in_has() -> None:
+    assert sorted(Release.__args__) == sorted(
+        p.stem for p in (STAND_IN / "parsers").glob("*.json") if p.stem != "bench_serving"
+    )
+    assert sorted(Trace.__args__) == sorted(p.stem for p in (STAND_IN / "traces").glob("*.txt"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key", "problem"),
+    [
+        ('"0.5.9"', '"0.5.91"', "release", "none of"),
+        ('at = "decode"', 'at = "decoding"', "fault.0.at", "none of"),
+        ('does = "die"', 'does = "nan"', "fault.0", "`trace` is what a dying engine logs"),
+        ('at = "decode"', 'at = "bind"', "fault.0", "need each other"),
+        ('at = "decode"', 'at = "after_load"', "fault.0", "only does = 'nan'"),
+        ("speed = 16.0", "sped = 16.0", "", ""),
+        ("speed = 16.0", "speed = 0", "speed", "greater than 0"),
+        ('"device-assert"', '"device-asert"', "fault.0.trace", "none of"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(tmp_path: Path, old: str, new: str, key: str, problem: str) -> None:
+    path = tmp_path / "story.toml"
+    assert old in SOUND
+    path.write_text(SOUND.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(BadInput) as caught:
+        load(Story, path)
+    assert str(path) == caught.value.file
+    assert problem in str(caught.value)
+    assert key in caught.value.key
