@@ -3,7 +3,8 @@ SHELL  := /bin/bash
 PYTHON ?= python3
 BIN    := .venv/bin
 READY  := .venv/.ready
-PYTEST := $(BIN)/pytest -m "not real and not chaos and not bench"
+PYTEST := $(BIN)/pytest -m "not real"
+CHAOS  := tests/tasks/remote tests/tasks/test_supervisor.py tests/flows/test_prefect_end_to_end.py
 WIDE   := -n auto --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
@@ -25,10 +26,10 @@ check: $(READY)  ## ruff, mypy, the layer rules, then the test suite
 	@$(PYTEST) $(WIDE)
 
 real: $(READY)  ## a real SGLang on this CPU, over a real sshd: float16 is found out, bfloat16 serves
-	@$(BIN)/pytest -m real -s
+	@$(BIN)/pytest -m real -s tests/real
 
 chaos: $(READY)  ## the full fault matrix: every part killed at every stage, and the host looked at afterwards
-	@$(BIN)/pytest -m chaos -s
+	@$(BIN)/pytest -v --durations=0 $(CHAOS)
 
 bench: $(READY)  ## how fast the parts are, measured on this machine
 	@$(BIN)/pytest -m bench -s

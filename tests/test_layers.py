@@ -20,7 +20,7 @@ OURS = ("settings", "tasks", "flows", "deployments")
 ROOMS = ("settings", "tasks.pure", "tasks", "tasks.steps", "flows", "deployments")
 PREFECT_ROOMS = ("tasks.steps", "flows", "deployments")
 SLEEPERS = ("tasks.deadline", "tasks.remote", "tasks.rehearsal")
-SETTINGS_MAY_IMPORT = {"pydantic", "pydantic_core", "pydantic_settings", *OURS}
+SETTINGS_MAY_IMPORT = {"pydantic", "pydantic_core", "pydantic_settings", "dotenv", *OURS}   # dotenv: the latter's own
 IMPURE = {
     *("asyncio", "fabric", "glob", "http", "httpx", "io", "logging", "multiprocessing", "os", "paramiko", "random"),
     *("secrets", "select", "selectors", "shutil", "signal", "socket", "structlog", "subprocess", "tempfile"),
@@ -34,6 +34,8 @@ TESTS_OF_MANY = {
     "tests/test_conftest.py": "tests the suite's own conftest",
     "tests/test_layers.py": "reads all sources",
     "tests/test_lock.py": "reads pyproject.toml and the lock",
+    "tests/tasks/test_host_contract.py": "one contract for both hosts",
+    "tests/flows/test_stories.py": "every shipped story through the whole program",
     "tests/flows/test_prefect_end_to_end.py": "server, worker, deployment, plugin and flow at once",
 }
 

@@ -181,7 +181,7 @@ def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefect]:
     env = environment(own, _free_port())
     with serving(env), working(env) as worker:
         prefect = Prefect(env, worker, home)
-        _until(lambda: POOL in prefect.cli("work-pool", "ls"))
+        _until(lambda: httpx.get(f"{env['PREFECT_API_URL']}/work_pools/{POOL}", timeout=30.0).is_success)
         prefect.cli("--no-prompt", "deploy", "--all", "--prefect-file", "deployments/prefect.yaml")
         yield prefect
 
