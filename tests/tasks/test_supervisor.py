@@ -404,7 +404,8 @@ def test_a_removed_state_folder_ends_the_server(bench: Bench, held: Supervisor) 
 def small_disk(bench: Bench) -> Iterator[Path]:
     """The state folder on a disk of 256 KiB."""
     bench.state.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs", bench.state], check=False).returncode:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs", str(bench.state)]
+    if subprocess.run(mount, check=False).returncode != 0:
         pytest.skip("may not mount a small tmpfs here: needs root")
     yield bench.state
     subprocess.run(["umount", "-l", bench.state], check=True)
