@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -57,10 +58,10 @@ def test_a_shipped_story_ends_as_its_trail_ends(name: str) -> None:
 
 
 def test_what_a_story_may_name_is_what_the_stand_in_has() -> None:
-    assert sorted(Release.__args__) == sorted(
+    assert sorted(get_args(Release)) == sorted(
         p.stem for p in (STAND_IN / "parsers").glob("*.json") if p.stem != "bench_serving"
     )
-    assert sorted(Trace.__args__) == sorted(p.stem for p in (STAND_IN / "traces").glob("*.txt"))
+    assert sorted(get_args(Trace)) == sorted(p.stem for p in (STAND_IN / "traces").glob("*.txt"))
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ class Reply:
         meta |= {"cached_tokens_details": details, "dp_rank": None}
         if self.finish:
             meta["e2e_latency"] = time.perf_counter() - self._begun
-        if self.finish or done == 1:
+        if done == 1 if self._more.get("stream") else self.finish:
             meta["response_sent_to_client_ts"] = time.time()
         return {"text": self.text, "output_ids": list(self.ids), "meta_info": meta}
 

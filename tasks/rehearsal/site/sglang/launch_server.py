@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NoReturn
 from sglang._effective import ConfigError, Resolved, resolve
 from sglang._log import SITE, log, plain
 from sglang._process import kill_tree
-from sglang._scheduler import Pipes, run_scheduler_process
+from sglang._ranks import Pipes
+from sglang._scheduler import run_scheduler_process
 from sglang._story import STORY, pause
 from sglang._stranger import start_stranger
 from sglang.srt.server_args import parse

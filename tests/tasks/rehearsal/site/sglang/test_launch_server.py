@@ -64,7 +64,7 @@ def test_the_port_opens_when_all_is_captured_and_serves_after_the_warm_up(start:
         if status not in seen:
             seen.append(status)
             assert ("Capture target decode CUDA graph end" in server.text()) == (status != 0)
-        return status == 200
+        return bool(status == 200)
 
     server.until(ready)
     assert [0, 503, 200] == seen
