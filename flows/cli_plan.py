@@ -68,7 +68,10 @@ def plan(
     if as_json_:
         print(json.dumps(as_json(rungs, engine, found, ladder=path.stem)))
         return
-    title = f"{path.stem} on {engine.name} {found.build.version or 'of unknown release'}, SM{found.sm or '?'}"
+    title = (
+        f"{path.stem} on {engine.name} {found.build.version or 'of unknown release'}, SM{found.sm or '?'}; "
+        f"flags told by {found.answered or 'nobody'}; rungs expected to fail: {tree.doomed}"
+    )
     _show(draw(ladder_tree(tree, title, plans=rungs)), title, [cannot_serve(engine, found), *found.problems], svg)
 
 

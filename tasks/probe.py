@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import time
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -34,10 +35,13 @@ def probe(host: Host, target: Target, engine: Engine, *, deadline: Deadline) -> 
     Raises: HostError when the host itself fails.
     """
     target = resolved(target, host)
+    asked_at = time.time()
     report = ask(host, target, engine, PARTS, deadline=deadline)
     if "host" not in report:  # the engine's Python does not run: the machine can still be described
         fallback = ask(host, target.model_copy(update={"python": _ANY_PYTHON}), engine, HOST_PARTS, deadline=deadline)
         report = {**fallback, "problems": [*report["problems"], *fallback["problems"]]}
+    if here := (report.get("host") or {}).get("unix_time"):
+        report["clock_ahead_s"] = round(here - asked_at, 1)
     parser = None
     if not (report.get("build") or {}).get("parser"):
         parser, problem = _from_help(host, target, engine, deadline)

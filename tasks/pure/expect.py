@@ -29,13 +29,13 @@ def expect(asked: Mapping[str, ArgValue], engine: Engine, capabilities: Capabili
     for auto in engine.autos:
         if not _holds(auto, values, engine, capabilities):
             continue
-        for intent, pick in auto.picks.items():
-            touched.add(intent)
-            if intent not in values:
-                values[intent] = pick
-            elif auto.forced and pick not in engine.alike(intent, values[intent]):
-                forced.append(f"this build overwrites {intent} = {values[intent]} with {pick} ({auto.source})")
-                values[intent] = pick
+        touched |= set(auto.picks)
+        lost = {i: p for i, p in auto.picks.items() if i in values and p not in engine.alike(i, values[i])}
+        if lost and auto.forced:
+            what = " and ".join(f"{intent} = {values[intent]} with {pick}" for intent, pick in lost.items())
+            forced.append(f"this build overwrites {what} ({auto.source})")
+            values |= lost
+        values |= {intent: pick for intent, pick in auto.picks.items() if intent not in values}
     doomed = [reason] if (reason := cannot_serve(engine, capabilities)) else []
     doomed += [*_too_large(asked, engine, capabilities), *forced]
     notes: list[str] = []

@@ -12,6 +12,8 @@ from tasks.pure.record import Build
 
 __all__ = ["capabilities_from", "host_now_from", "parse_apps", "parse_gpus", "probe_json", "probe_rows"]
 
+CLOCK_S = 30.0  # a probe itself takes some seconds
+
 _HOST = ("hostname", "os", "kernel", "python")
 
 
@@ -148,12 +150,19 @@ def _model(model: Mapping[str, Any]) -> ModelFacts:
 
 def _more(report: Mapping[str, Any], host: Mapping[str, Any]) -> dict[str, Any]:
     more = {key: value for key, value in host.items() if key not in _HOST}
-    more |= {name: report[name] for name in ("limits", "cuda", "topology", "p2p", "shared_memory") if name in report}
-    return more
+    names = ("limits", "cuda", "topology", "p2p", "shared_memory", "clock_ahead_s")
+    more |= {name: report[name] for name in names if report.get(name) is not None}
+    nvidia = _part(report, "nvidia")
+    apps = parse_apps(nvidia.get("apps", ""), set(nvidia.get("ours", ())))
+    return more | {"gpu_processes": [f"{p.pid} {p.name} {p.used_mib} MiB{' (ours)' if p.ours else ''}" for p in apps]}
 
 
 def _warnings(report: Mapping[str, Any]) -> Iterator[str]:
     cuda, model = _part(report, "cuda"), _part(report, "model")
+    ahead_s = report.get("clock_ahead_s")
+    if ahead_s is not None and abs(ahead_s) > CLOCK_S:
+        way = "ahead of" if ahead_s > 0 else "behind"
+        yield f"host: its clock is {abs(ahead_s):.0f} s {way} ours: times in its logs differ by as much"
     if cuda and not cuda.get("nvcc"):
         elsewhere = cuda.get("nvcc_elsewhere") or []
         hint = f"; {elsewhere[-1]}/bin has one: put it into the target's env" if elsewhere else ""

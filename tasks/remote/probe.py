@@ -100,12 +100,12 @@ def _nvidia(_: Spec) -> Dict[str, Any]:
     return answers
 
 
-def _topology(_: Spec) -> str:
-    return _run(["nvidia-smi", "topo", "-m"])
+def _topology(_: Spec) -> Any:
+    return _run(["nvidia-smi", "topo", "-m"]) if shutil.which("nvidia-smi") else None
 
 
-def _p2p(_: Spec) -> str:
-    return _run(["nvidia-smi", "topo", "-p2p", "r"])
+def _p2p(_: Spec) -> Any:
+    return _run(["nvidia-smi", "topo", "-p2p", "r"]) if shutil.which("nvidia-smi") else None
 
 
 def _cuda(_: Spec) -> Dict[str, Any]:
@@ -117,9 +117,9 @@ def _cuda(_: Spec) -> Dict[str, Any]:
     return found
 
 
-def _shared_memory(spec: Spec) -> List[int]:
+def _shared_memory(spec: Spec) -> Any:
     """Bytes of shared memory that a block can have at most, per GPU; asks the driver, makes no context."""
-    return list(_apart(_ask_driver, spec, 10.0))
+    return _apart(_ask_driver, spec, 10.0) if shutil.which("nvidia-smi") else None
 
 
 def _ask_driver(_: Spec) -> List[int]:

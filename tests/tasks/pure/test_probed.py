@@ -72,6 +72,13 @@ def test_a_missing_compiler_and_missing_weights_are_warned_of(engine: Engine) ->
     assert "1 weight files named in the index are missing, the first is a.safetensors" in model
 
 
+@pytest.mark.parametrize(("ahead_s", "told"), [(2.0, []), (90.0, ["90 s ahead of"]), (-3600.0, ["3600 s behind"])])
+def test_a_clock_that_is_wrong_is_warned_of(engine: Engine, ahead_s: float, told: list[str]) -> None:
+    problems = capabilities_from({"clock_ahead_s": ahead_s}, engine).problems
+    assert len(told) == len(problems)
+    assert all(words in problem for words, problem in zip(told, problems, strict=True))
+
+
 def test_the_quick_facts_before_a_launch() -> None:
     report = {
         "limits": {"open_files": 1024, "shm_free_mib": 64, "disk_free_mib": {"/tmp": 5, "/gone": None}},
