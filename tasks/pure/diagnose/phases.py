@@ -54,7 +54,7 @@ class PhaseTracker:
         self.graphs_off = False
         self.log: list[tuple[Phase, str | None]] = []
         self._phase = Phase.ARGS
-        self._begun = False
+        self.begun = False          # the run has shown its arguments
 
     @property
     def phase(self) -> Phase:
@@ -89,8 +89,8 @@ class PhaseTracker:
             self._enter(Phase.LOAD, line.stamp)
 
     def _restart(self, line: Line) -> None:
-        self.runs += self._begun
-        self._begun = True
+        self.runs += self.begun
+        self.begun = True
         self.serving, self.ready_line, self.weights_begun = False, None, False
         self.graphs_off = bool(re.search(r"disable_cuda_graph['\"]?[=:] ?True", line.text))
 

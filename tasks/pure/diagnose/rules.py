@@ -14,6 +14,7 @@ __all__ = [
     "Names",
     "action_of",
     "asks_for_another_setting",
+    "bound_by_http",
     "cure_named",
     "device_memory",
     "fallen_in_bench",
@@ -163,6 +164,13 @@ _CONSEQUENCES = frozenset(
     "ActorUnavailableError WorkerCrashedError RayTaskError NewConnectionError ProtocolError TimeoutError ChildFailedError ProcessRaisedException "
     "ProcessExitedException QueueEmpty Empty EndOfStream WouldBlock BrokenResourceError ClosedResourceError HTTPException".split()
 )
+_PACKAGES = {
+    r"flash_?infer|flash_?attn|flash_?mla": Component.ATTENTION,
+    r"deep_?gemm": Component.GEMM,
+    r"tokenizers|sentencepiece|tiktoken": Component.TOKENIZER,
+    r"transformers|compressed_tensors|safetensors": Component.LOADER,
+}
+_HTTP_FRAME = re.compile(r"api_server|http_server|uvicorn|create_server_socket|setup_server")
 _NOT_EVIDENCE = re.compile(r"Warning$")
 _COMM_FRAME = re.compile(
     r"device_communicators/|custom_all_?reduce|pynccl|parallel_state|shm_broadcast|distributed/(?:distributed_c10d|rendezvous)|mscclpp|quick_all_reduce"
@@ -189,7 +197,9 @@ def _read_exception(raised: Raised, source: str, phase: Phase, frames: Sequence[
     if name == "MemoryError":
         return _made("host_oom", Component.HOST, Action.STOP, "The host's memory ran out.", "Give the host more memory or load with fewer threads.")
     if name in {"ImportError", "ModuleNotFoundError"} or re.search(r"module '[\w.]+' has no attribute|partially initialized module", message):
-        return _mismatch("Installed packages do not fit each other: an import failed.", Component.HOST)
+        return _mismatch("Installed packages do not fit each other: an import failed.", _package_named(message))
+    if re.search(r"got an unexpected keyword argument|missing \d+ required (?:positional|keyword)", message) and not phase_serves(phase):
+        return _mismatch("A library's function takes other arguments than this release passes.", Component.HOST).but(by_frame=True)
     if any(_COMM_FRAME.search(str(f)) for f in frames[:3]):
         return _made(
             "nccl", Component.COMM, Action.OTHER_FLAG, "The communication between the ranks failed.",
@@ -235,6 +245,24 @@ def _read_in_load(name: str, text: str, frames: Sequence[Frame]) -> Reading | No
     if weights:
         return _unsupported(text).but(component=Component.LOADER, action=Action.OTHER_FLAG, by_frame=False)
     return None
+
+
+def _package_named(message: str) -> Component:
+    for pattern, component in _PACKAGES.items():
+        if re.search(pattern, message):
+            return component
+    return Component.HOST
+
+
+def phase_serves(phase: Phase) -> bool:
+    return phase in {Phase.PREFILL, Phase.DECODE}
+
+
+def bound_by_http(reading: Reading, frames: Sequence[Frame]) -> Reading:
+    """The address that an HTTP front end wanted is the user's to choose; any other is the engine's own."""
+    if any(_HTTP_FRAME.search(str(f)) for f in frames):
+        return reading.but(component=Component.HOST, action=Action.OTHER_FLAG, cure="Choose another HTTP port, or end what holds it.")
+    return reading
 
 
 def _made(kind: str, component: Component, action: Action, means: str, cure: str) -> Reading:

@@ -38,6 +38,7 @@ _NOTICED_LATER = {"cuda_fault", "device_assert", "jit_compile"}  # kinds whose f
 _SAME_EVENT = 80       # lines within which an exact text may follow a general one
 _UNDER_A_TRACE = 25    # lines of a message may follow the exception's own
 _SIGNS_OF_LIFE = 3     # batch lines after which a reported error was none
+_PROOF_OF_LIFE = 30    # batch lines after which even a fatal text was only quoted
 _TEXT_LIMIT = 1_000
 _MOST_PENDING = 64
 _ALSO_LIMIT = 16
@@ -91,12 +92,17 @@ class Story:
     @property
     def waits_for_life(self) -> bool:
         """Batch lines have to be counted, since something may have come of nothing."""
-        return bool(self._pending or self._stalled or self._session)
+        return bool(self._pending or self._stalled or self._session or self._doubtful)
+
+    @property
+    def _doubtful(self) -> bool:
+        """A fatal text has been read, yet nothing has died of it so far."""
+        return self._certain is not None and self._certain.reading.grade == "fatal" and self._death is None
 
     def settled(self, line: int) -> bool:
         """Whether nothing from this line on can change the cause."""
         cause = self._certain
-        return cause is not None and cause.reading.grade == "fatal" and line > cause.line + _SETTLED_AFTER
+        return cause is not None and self._death is not None and line > max(cause.line, self._death.line) + _SETTLED_AFTER
 
     def batch_lines(self, count: int) -> None:
         """So many batch lines passed since the last line that was read."""
@@ -106,6 +112,8 @@ class Story:
         self._life += count
         if self._life >= _SIGNS_OF_LIFE and self._death is None:
             self._live_on()
+        if self._doubtful and self._life >= _PROOF_OF_LIFE:
+            self._doubt()
 
     def pass_batch(self, literal: bytes, line: int) -> None:
         """The last of the batch lines since the last line that was read."""
@@ -138,7 +146,7 @@ class Story:
         self._read_fault(line)
 
     def _pass_mark(self, restart: bool, line: Line) -> None:
-        if restart and self.phases.log:
+        if restart and self.phases.begun:
             self._confirm()
             self.facts = rules.Facts()
             if self._certain is None and self._death is None:
@@ -151,6 +159,8 @@ class Story:
         if now is Phase.SHUTDOWN:
             return
         self._last_begin = Cause(_HANGS, line.number, line.text[:_TEXT_LIMIT], now, line.rank)
+        if self.phases.serving and self._doubtful:
+            self._doubt()
         order = list(Phase)
         if self._death is None and order.index(now) > order.index(was):
             self._pending = [c for c in self._pending if order.index(c.phase) >= order.index(now)]
@@ -210,7 +220,8 @@ class Story:
             self._engine_trace = False
 
     def _read_text(self, line: Line, text: str, raised: Raised | None) -> None:
-        if self._deaths.search(text):
+        dead = self._deaths.search(text) is not None
+        if dead:
             self._die(line)
         if bench := self._read_table(line):
             self._bench_done = self._bench_done or bench
@@ -220,13 +231,13 @@ class Story:
             self._raised_line = line.number
         near = self._raised_line is not None and line.number - self._raised_line <= _UNDER_A_TRACE
         frames = self._trace.innermost if near or self._trace.open else ()
-        reading = self._match(text, raised, frames)
+        reading = self._match(text, raised, frames, envelope=dead)
         if reading is not None:
             self._weigh(self._cause(reading, line, frames))
         elif self._certain is None or line.number <= self._certain.line + 6:
             self._look_for_cure(text)
 
-    def _match(self, text: str, raised: Raised | None, frames: Sequence[Frame]) -> Reading | None:
+    def _match(self, text: str, raised: Raised | None, frames: Sequence[Frame], *, envelope: bool) -> Reading | None:
         phase = self.phases.phase
         capture = _CAPTURE.search(text)
         near = {number for literal in self._literals.within(text) for number in self._holders.get(literal, ())}
@@ -237,7 +248,7 @@ class Story:
             return _EMPTY_CAPTURE if not capture[1].strip() or "Piecewise" in text else rules.read_exception(
                 Raised("RuntimeError", capture[1]), "", Phase.GRAPH_CAPTURE, frames
             )
-        if raised is None:
+        if raised is None or envelope:
             return None
         return rules.read_exception(raised, text if not raised.message else "", phase, frames)
 
@@ -257,6 +268,8 @@ class Story:
             reading = reading.but(component=Component.MOE, action=Action.OTHER_FLAG)
         if reading.kind == "device_assert" and reading.component is Component.UNKNOWN and self.facts.speculative and not reading.general:
             reading = reading.but(component=Component.SPECULATIVE, action=Action.OTHER_FLAG)
+        if reading.kind == "port":
+            reading = rules.bound_by_http(reading, frames)
         if phase is Phase.BENCH:
             reading = rules.fallen_in_bench(reading)
         if reading.kind == "port" and reading.component is Component.HOST and phase is not Phase.BENCH:
@@ -286,6 +299,7 @@ class Story:
                 self._pending.append(cause)
         else:
             self._pending.append(cause)
+            self._life = 0
             self._confirm()
         return None
 
@@ -346,6 +360,12 @@ class Story:
         for cause in self._pending:
             self._note(f"line {cause.line}: {cause.text[:160]}")
         self._pending = []
+
+    def _doubt(self) -> None:
+        cause, self._certain = self._certain, None
+        if cause is not None:
+            self._note(f"line {cause.line}: {cause.text[:160]}")
+        self._cure = (None, None)
 
     def _die(self, line: Line) -> None:
         if self._death is None:
