@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from settings.words import Verdict
-from tasks.pure.prose import repetition, why_no_language
+from tasks.pure.prose import why_no_language
+from tasks.pure.repetition import repetition
 from tasks.pure.reply import Asked, Call, Choice, Reply, asked, read_reply
 
 __all__ = ["SEVERITY", "Call", "Judged", "judge", "judge_numbers", "worst"]

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tasks.pure.mend import mended_json
+
 __all__ = ["Asked", "Call", "Choice", "Reply", "asked", "read_reply"]
 
 _DISGUISED_INF = -9999.0  # vLLM writes this for -inf, since JSON has none (its OpenAI server, `max(logprob, -9999.0)`)
@@ -44,7 +46,7 @@ class Asked:
 
     @property
     def gist(self) -> str:
-        """Beginning and end of the prompt: what is asked stands there, and 128k tokens would be slow to look through."""
+        """Both ends of the prompt: what is asked stands there, and 128k tokens would be slow to look through."""
         cut = _GIST_CHARS // 2
         return self.prompt if len(self.prompt) <= _GIST_CHARS else f"{self.prompt[:cut]}\n{self.prompt[-cut:]}"
 
@@ -126,7 +128,8 @@ def read_reply(call: Call) -> Reply:
     try:
         return _from_bodies([json.loads(body, strict=False)], echo)
     except ValueError:
-        whole = _from_bodies([b for b in [_mended(body)] if b], echo)
+        rest = mended_json(body)
+        whole = _from_bodies([rest] if rest else [], echo)
         return Reply(whole.choices, whole.error, "the JSON body ends in the middle")
 
 
@@ -156,6 +159,7 @@ def _from_stream(raw: str, echo: bool) -> Reply:
     done, cut = False, None
     for event in re.split(r"\r?\n[ \t]*\r?\n", raw):
         lines = [line[5:].removeprefix(" ") for line in event.splitlines() if line.startswith("data:")]
+        lines = lines or [line for line in event.splitlines() if line.startswith("{")]  # an error outside the protocol
         for data in ["\n".join(lines)] if _is_json("\n".join(lines)) else lines:
             if not data.strip():
                 continue
@@ -165,8 +169,8 @@ def _from_stream(raw: str, echo: bool) -> Reply:
             try:
                 bodies.append(json.loads(data, strict=False))
             except ValueError:
-                mended = _mended(data)
-                bodies += [mended] if mended is not None else []
+                rest = mended_json(data)
+                bodies += [rest] if rest else []
                 cut = "an event of the stream ends in the middle"
     whole = _from_bodies(bodies, echo, stream=True)
     if cut is None and not (done or any(c.finish for c in whole.choices)):
@@ -224,7 +228,7 @@ def _native(body: Mapping[str, Any]) -> Choice:
         logprobs=tuple(_number(r[0]) for r in rows),
         finish=str(reason) if reason else None,
         matched=finish.get("matched") if isinstance(finish, Mapping) else None,
-        tokens=_count(meta.get("completion_tokens")),
+        tokens=_count(meta.get("completion_tokens", finish.get("length") if isinstance(finish, Mapping) else None)),
         native=True,
     )
 
@@ -298,36 +302,6 @@ def _grown(parts: list[Any]) -> list[Any]:
     shown = [tuple(map(repr, p)) for p in full]  # repr: nan equals itself, so that NaN rows are seen as cumulative
     grows = all(b[: len(a)] == a for a, b in itertools.pairwise(shown)) and len(set(shown)) > 1
     return full[-1:] if grows else full
-
-
-def _mended(text: str) -> Any:
-    """What a cut JSON text held up to its last whole value, or None."""
-    closers: list[str] = []
-    in_string = escaped = False
-    ends: list[tuple[int, str]] = []  # where a value has just ended, and what would close the text there
-    for at, char in enumerate(text):
-        if in_string:
-            in_string = escaped or char != '"'
-            escaped = char == "\\" and not escaped
-            if in_string:
-                continue
-        elif char == '"':
-            in_string = True
-            continue
-        elif char in "{[":
-            closers.append("}" if char == "{" else "]")
-        elif char in "}]" and closers:
-            closers.pop()
-        if char in '{[}],"':
-            ends.append((at if char == "," else at + 1, "".join(reversed(closers))))
-    if in_string:
-        ends.append((len(text), '"' + "".join(reversed(closers))))
-    for at, tail in reversed(ends[-40:]):
-        try:
-            return json.loads(text[:at] + tail, strict=False)
-        except ValueError:
-            continue
-    return None
 
 
 def _short(value: Any) -> str:

@@ -85,6 +85,10 @@ SOUND: list[tuple[str, Any]] = [
     ("Name 12 colours.", chat("red green blue yellow orange purple black white brown pink grey cyan")),
     ("Hi in binary", chat("01001000 01101001 00000000 00000000")),
     ("star triangle", chat("*\n**\n***\n****\n*****")),
+    ("List the even numbers.", chat("2 4 6 8 10 12 14 16 18 20 22 24 26")),
+    ("A party emoji?", chat("🎉🎉🎉🎉🎉🎉")),
+    ("Name places.", chat("La Côte d'Azur, München, São Paulo, Kraków and Malmö are places.")),
+    ("请回答:唱一首歌", chat("两只老虎,两只老虎,跑得快,跑得快。")),
     # fields that may be empty
     ("Weather?", chat(None, tool_calls=[{"function": {"name": "weather", "arguments": "{}"}}], finish="tool_calls")),
     (FRANCE, chat(None, reasoning_content="The user asks about France: Paris.")),
@@ -100,6 +104,7 @@ SOUND: list[tuple[str, Any]] = [
     (FRANCE, native_stream([" Paris", ",", " of", " course"], [1, 2, 3, 4], cumulative=True)),
     (FRANCE, native_stream([" Paris", ",", " of", " course"], [1, 2, 3, 4], cumulative=False)),
     (FRANCE, chat_stream([" Paris", "."]).replace("\n", "\r\n")),
+    (FRANCE, chat_stream([" Paris", "."], done=False)),  # the finish reason came: nothing is missing
     (FRANCE, ": keep-alive\n\n" + chat_stream([" Paris", "."])),
 ]
 
@@ -122,6 +127,7 @@ ERRORS: list[tuple[int, Any]] = [
     (200, chat("Par", finish="abort")),
     (200, [native(" a", [4]), native("", [], finish="abort")]),
     (200, sse({"text": " Par", "meta_info": {"finish_reason": {"type": "abort", "message": "in waiting queue"}}})),
+    (200, chat_stream([" Par"], None, done=False) + '{"error":{"message":"outside the protocol"}}'),
     (200, chat_stream([" Par"], None, done=False) + sse({"error": {"message": "NaN", "code": 500}})),
 ]
 
@@ -238,6 +244,8 @@ GARBAGE: list[tuple[str, Any]] = [
     (FRANCE, chat(None, reasoning_content="so " * 15, finish="length")),
     (FRANCE, chat_stream([" the"] * 20, "length")),
     (FRANCE, completions(" Paris.", " the" * 20)),
+    (FRANCE, chat("The city has many museums and parks. " * 8)),
+    (FRANCE, chat("});\n" * 7)),
     # broken bytes
     (FRANCE, chat("The capital \ufffd\ufffd of \ufffd\ufffd\ufffd is \ufffd")),
     (FRANCE, chat("\ufffd" * 8, finish="length")),
@@ -256,6 +264,10 @@ GARBAGE: list[tuple[str, Any]] = [
     (FRANCE, chat("xkqj wvbn pzrt qlmk zzrw bvcx kjhg trwq")),
     (FRANCE, chat("oglob Inject}} 'ref tranny_-> ).\"+ NSMutable @end_$% vect[]; <<>> __ini ::std ==> fooBar} %s")),
     (FRANCE, chat("and the to of and a in the that in and of the of to a the and")),
+    (FRANCE, chat("The the capital capital of of France France is is Paris Paris")),
+    (FRANCE, chat("The capital ungef ähr vect pił şey mañana être čas")),
+    (FRANCE, chat("5 5 3 0 2 8 1 9 0 0 2 7 4 4 1")),
+    (FRANCE, chat(". , ; . , - . : . ,")),
     (FRANCE, native(" green lamp of was quickly table seven ox", list(range(20, 28)), [-7.1, -6, -5.5, -8] * 2)),
 ]
 

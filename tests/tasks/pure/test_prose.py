@@ -3,7 +3,8 @@
 import pytest
 
 from tasks.pure.prompts import FILLER_SAMPLE
-from tasks.pure.prose import entropy_bits, repetition, why_no_language
+from tasks.pure.prose import entropy_bits, why_no_language
+from tasks.pure.repetition import repetition
 from tasks.pure.scripts import mixed_scripts, scripts_in
 
 LONG = "The long road over the hills was closed, and the carts had to wait in the valley for three days."
