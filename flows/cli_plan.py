@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.tree import Tree
 
 from settings.engine import Engine, load_engine
 from settings.ladder import Ladder
@@ -16,9 +15,9 @@ from settings.source import SETTINGS_DIR, BadInput, find, load
 from settings.target import Target, load_target
 from tasks.deadline import Deadline
 from tasks.pure.capabilities import Capabilities, Gpu, ModelFacts, Parser
-from tasks.pure.draw import draw, ladder_tree
-from tasks.pure.expect import cannot_serve
-from tasks.pure.helptext import infer_release, parser_from_actions, parser_from_help, version_in
+from tasks.pure.draw import Node, draw, draw_svg, ladder_tree
+from tasks.pure.expect import cannot_serve, proved_release
+from tasks.pure.helptext import parser_from_actions, parser_from_help, version_in
 from tasks.pure.ladder_plan import as_json, check_args, plan_ladder
 from tasks.pure.probed import probe_json, probe_rows
 from tasks.pure.record import Build
@@ -29,7 +28,6 @@ ENGINE = "sglang"
 PROBE_S = 60.0
 
 FOUNDING = ModelFacts(architecture="GlmMoeDsaForCausalLM", index_topk=2048)
-WIDTH = 160  # of a picture; argv lines fold
 
 LadderName = Annotated[str | None, typer.Option("--ladder", help="name in settings/ladders/, or a path")]
 TargetName = Annotated[str | None, typer.Option("--target", help="name in settings/targets/, or a path")]
@@ -72,7 +70,7 @@ def plan(
         f"{path.stem} on {engine.name} {found.build.version or 'of unknown release'}, SM{found.sm or '?'}; "
         f"flags told by {found.answered or 'nobody'}; rungs expected to fail: {tree.doomed}"
     )
-    _show(draw(ladder_tree(tree, title, plans=rungs)), title, [cannot_serve(engine, found), *found.problems], svg)
+    _show(ladder_tree(tree, title, plans=rungs), [cannot_serve(engine, found), *found.problems], svg)
 
 
 def probe(
@@ -103,14 +101,13 @@ def _ask(target: Target, engine: Engine) -> tuple[Target, Capabilities]:
         return resolved(target, host), ask_host(host, target, engine, deadline=deadline)
 
 
-def _show(picture: Tree, title: str, problems: Iterable[str | None], svg: Path | None) -> None:
-    console = Console(record=svg is not None, width=WIDTH if svg else None)
-    for problem in problems:
-        if problem:
-            console.print(problem, style="bold yellow", markup=False)
-    console.print(picture)
+def _show(tree: Node, problems: Iterable[str | None], svg: Path | None) -> None:
+    console = Console()
+    for problem in filter(None, problems):
+        console.print(problem, style="bold yellow", markup=False)
+    console.print(draw(tree))
     if svg:
-        svg.write_text(console.export_svg(title=title), encoding="utf-8")
+        svg.write_text(draw_svg(tree), encoding="utf-8")
 
 
 def _ladder(name: str) -> tuple[Ladder, Engine]:
@@ -138,7 +135,7 @@ def _from_file(
     problems = []
     version = build or version_in(path.name)
     if version is None:
-        version = infer_release(parser, engine)
+        version = proved_release(parser, engine)
         problems.append(
             f"the release is not told; its flags are those of {version} or a later one" if version
             else "the release is not told, and its flags do not tell it: nothing is expected of it"

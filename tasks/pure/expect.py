@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from settings.engine import Engine, Fact
 from settings.ladder import ArgValue
-from tasks.pure.capabilities import Capabilities, release
+from tasks.pure.capabilities import Capabilities, Parser, release
 
-__all__ = ["Outlook", "cannot_serve", "expect"]
+__all__ = ["Outlook", "cannot_serve", "expect", "proved_release", "release_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,9 @@ def expect(asked: Mapping[str, ArgValue], engine: Engine, capabilities: Capabili
     values = {key: str(value) for key, value in named if key and not isinstance(value, bool) and value != "auto"}
     touched: set[str] = set()
     forced: list[str] = []
+    here = release_of(engine, capabilities)
     for auto in engine.autos:
-        if not _holds(auto, values, engine, capabilities):
+        if not _holds(auto, values, engine, capabilities, here):
             continue
         touched |= set(auto.picks)
         lost = {i: p for i, p in auto.picks.items() if i in values and p not in engine.alike(i, values[i])}
@@ -40,7 +41,7 @@ def expect(asked: Mapping[str, ArgValue], engine: Engine, capabilities: Capabili
     doomed += [*_too_large(asked, engine, capabilities), *forced]
     notes: list[str] = []
     for illegal in engine.illegals:
-        if _holds(illegal, values, engine, capabilities):
+        if _holds(illegal, values, engine, capabilities, here):
             (doomed if illegal.refused else notes).append(f"{illegal.means} ({illegal.source})")
     return Outlook(
         {k: v for k, v in values.items() if k in touched}, doomed[0] if doomed else None, (*doomed[1:], *notes)
@@ -49,11 +50,32 @@ def expect(asked: Mapping[str, ArgValue], engine: Engine, capabilities: Capabili
 
 def cannot_serve(engine: Engine, capabilities: Capabilities) -> str | None:
     """Why this build cannot serve the model whatever the arguments, or None."""
-    architecture, version = capabilities.model.architecture, capabilities.build.version
+    architecture, here = capabilities.model.architecture, release_of(engine, capabilities)
     first = engine.first_release.get(architecture or "")
-    if first and version and release(version) < release(first):
-        return f"{engine.name} {version} does not know {architecture}: the first release that does is {first}"
+    if first and here and here < release(first):
+        which = capabilities.build.version or "of this age"
+        return f"{engine.name} {which} does not know {architecture}: the first release that does is {first}"
     return None
+
+
+def release_of(engine: Engine, capabilities: Capabilities) -> tuple[int, ...] | None:
+    """The release that the facts of this build are those of, or None.
+
+    A checkout often calls itself 0.0.0, or what it was when it was installed: what its flags prove counts as well.
+    """
+    stated = release(capabilities.build.version or "")
+    proved = release(proved_release(capabilities.parser, engine) or "") if capabilities.parser else ()
+    return max(stated if any(stated) else (), proved) or None
+
+
+def proved_release(parser: Parser, engine: Engine) -> str | None:
+    """The release that a build's flags prove at the least, or None."""
+    seen = (
+        witness.release
+        for witness in engine.witnesses
+        if (flag := parser.find(witness.flag)) and (witness.choice is None or witness.choice in flag.choices)
+    )
+    return max(seen, key=release, default=None)
 
 
 def _too_large(asked: Mapping[str, ArgValue], engine: Engine, capabilities: Capabilities) -> list[str]:
@@ -63,14 +85,14 @@ def _too_large(asked: Mapping[str, ArgValue], engine: Engine, capabilities: Capa
             if have and n > have]
 
 
-def _holds(fact: Fact, values: Mapping[str, str], engine: Engine, capabilities: Capabilities) -> bool:
-    version, sm, model = capabilities.build.version, capabilities.sm, capabilities.model
-    if fact.since or fact.until:
-        if version is None:
-            return False
-        here = release(version)
-        if (fact.since and here < release(fact.since)) or (fact.until and here > release(fact.until)):
-            return False
+def _holds(
+    fact: Fact, values: Mapping[str, str], engine: Engine, capabilities: Capabilities, here: tuple[int, ...] | None
+) -> bool:
+    sm, model = capabilities.sm, capabilities.model
+    if (fact.since or fact.until) and here is None:
+        return False
+    if here and ((fact.since and here < release(fact.since)) or (fact.until and here > release(fact.until))):
+        return False
     if fact.sm and (sm is None or not fact.sm[0] <= sm <= fact.sm[1]):
         return False
     if model.index_topk is None or model.architecture not in (fact.architecture or engine.sparse):

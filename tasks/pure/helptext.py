@@ -4,10 +4,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from settings.engine import Engine
-from tasks.pure.capabilities import Flag, Parser, release
+from tasks.pure.capabilities import Flag, Parser
 
-__all__ = ["infer_release", "parser_from_actions", "parser_from_help", "version_in"]
+__all__ = ["parser_from_actions", "parser_from_help", "version_in"]
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+(?:\.?(?:post|dev|rc|a|b)\d+)*(?:\+g?[0-9a-f]+)?")
 _INVOCATION = re.compile(r"^  (-\S.*)$", re.MULTILINE)
@@ -38,16 +37,6 @@ def version_in(name: str) -> str | None:
     """The release that a file is named after, e.g. `sglang-0.5.17-args.json`."""
     match = _VERSION.search(name)
     return match.group() if match else None
-
-
-def infer_release(parser: Parser, engine: Engine) -> str | None:
-    """The release that the build's flags prove at the least, or None: for a build whose version nobody told."""
-    seen = (
-        witness.release
-        for witness in engine.witnesses
-        if (flag := parser.find(witness.flag)) and (witness.choice is None or witness.choice in flag.choices)
-    )
-    return max(seen, key=release, default=None)
 
 
 def _flag(action: Mapping[str, Any]) -> Flag:

@@ -9,7 +9,7 @@ from settings.engine import Engine, Spelling
 from settings.ladder import ArgValue
 from settings.source import BadInput, nearest
 from tasks.pure.capabilities import Capabilities, Flag, Parser, release
-from tasks.pure.expect import expect
+from tasks.pure.expect import expect, release_of
 
 __all__ = ["LaunchPlan", "Override", "Unspellable", "Wanted", "build_plan", "effective", "overridden"]
 
@@ -139,7 +139,7 @@ def _say(key: str, value: ArgValue, engine: Engine, capabilities: Capabilities) 
     refusals: list[_Refusal] = []
     for spelling in intent.spelling:
         said = (
-            _say_variable(spelling, capabilities) if spelling.env
+            _say_variable(spelling, engine, capabilities) if spelling.env
             else _say_flags(spelling.flags, values, capabilities.parser)
         )
         if isinstance(said, _Said):
@@ -149,17 +149,16 @@ def _say(key: str, value: ArgValue, engine: Engine, capabilities: Capabilities) 
     return next((refusal for refusal in refusals if refusal.flag_is_there), refusals[0])
 
 
-def _say_variable(spelling: Spelling, capabilities: Capabilities) -> _Said | _Refusal:
+def _say_variable(spelling: Spelling, engine: Engine, capabilities: Capabilities) -> _Said | _Refusal:
     """An unknown variable is ignored by the engine without a word, so this must be right."""
-    name, version = str(spelling.env), capabilities.build.version
+    name, here = str(spelling.env), release_of(engine, capabilities)
     if capabilities.environment is not None:
         reads = name in capabilities.environment
-    elif version is None:
+    elif here is None:
         reads = True
     else:
-        here = release(version)
-        reads = not (spelling.since and here < release(spelling.since))
-        reads = reads and not (spelling.until and here > release(spelling.until))
+        too_old = spelling.since is not None and here < release(spelling.since)
+        reads = not too_old and not (spelling.until is not None and here > release(spelling.until))
     return _Said(env={name: spelling.value}) if reads else _Refusal(f"this build does not read {name}")
 
 

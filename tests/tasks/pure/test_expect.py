@@ -1,13 +1,15 @@
 """What a build picks by itself and what it refuses: the tables of the engine file, read the way a plan reads them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from settings.engine import Engine
 from settings.ladder import ArgValue
 from tasks.pure.capabilities import Capabilities
-from tasks.pure.expect import cannot_serve, expect
+from tasks.pure.expect import cannot_serve, expect, proved_release, release_of
+from tasks.pure.record import Build
 
 BUILDS = Callable[..., Capabilities]
 
@@ -128,3 +130,42 @@ def test_a_release_that_does_not_know_the_model_cannot_serve_it(engine: Engine, 
 def test_nothing_is_expected_of_what_is_not_known(engine: Engine, build: BUILDS) -> None:
     assert {} == expect({"sparse-decode": "trtllm"}, engine, build("0.5.23", gpus=0)).effective
     assert {} == expect({}, engine, build("0.5.23", architecture="Qwen3ForCausalLM")).effective
+
+
+@pytest.mark.parametrize(
+    ("release", "proved"),
+    [
+        ("0.5.8.post1", "0.5.8"), ("0.5.9", "0.5.9"), ("0.5.10.post1", "0.5.10"), ("0.5.12.post1", "0.5.12"),
+        ("0.5.17", "0.5.17"), ("0.5.20", "0.5.20"), ("0.5.23", "0.5.22"),
+    ],
+)
+def test_flags_prove_the_release_that_nobody_told(
+    engine: Engine, build: BUILDS, release: str, proved: str
+) -> None:
+    parser = build(release).parser
+    assert parser is not None
+    assert proved == proved_release(parser, engine)
+
+
+@pytest.mark.parametrize(
+    ("version", "flags_of", "expected"),
+    [
+        ("0.5.17", "0.5.17", (0, 5, 17)),
+        ("0.5.23", "0.5.23", (0, 5, 23)),
+        ("0.0.0.dev0+g12", "0.5.23", (0, 5, 22)),
+        ("0.5.9", "0.5.20", (0, 5, 20)),
+        (None, "0.5.12.post1", (0, 5, 12)),
+    ],
+)
+def test_a_checkout_is_dated_by_its_flags_where_they_know_better(
+    engine: Engine, build: BUILDS, version: str | None, flags_of: str, expected: tuple[int, ...]
+) -> None:
+    there = replace(build(flags_of), build=Build(engine="sglang", version=version))
+    assert expected == release_of(engine, there)
+    assert cannot_serve(engine, there) is None
+
+
+def test_a_build_without_version_and_flags_has_no_release(engine: Engine, build: BUILDS) -> None:
+    there = replace(build("0.5.23"), build=Build(engine="sglang"), parser=None)
+    assert release_of(engine, there) is None
+    assert {"kv-cache-dtype": "fp8_e4m3"} == expect({}, engine, there).effective

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from settings.engine import Engine
-from tasks.pure.capabilities import Capabilities, Flag
-from tasks.pure.helptext import infer_release, parser_from_actions, parser_from_help, version_in
+from tasks.pure.capabilities import Flag
+from tasks.pure.helptext import parser_from_actions, parser_from_help, version_in
 
 ACTIONS = Callable[[str], list[dict[str, Any]]]
 
@@ -91,18 +90,3 @@ def test_an_action_without_a_value_is_known_by_nargs_or_by_its_kind(actions: ACT
 )
 def test_the_release_in_a_file_name(name: str, version: str | None) -> None:
     assert version == version_in(name)
-
-
-@pytest.mark.parametrize(
-    ("release", "proved"),
-    [
-        ("0.5.8.post1", "0.5.8"), ("0.5.9", "0.5.9"), ("0.5.10.post1", "0.5.10"), ("0.5.12.post1", "0.5.12"),
-        ("0.5.17", "0.5.17"), ("0.5.20", "0.5.20"), ("0.5.23", "0.5.22"),
-    ],
-)
-def test_flags_prove_the_release_that_nobody_told(
-    engine: Engine, build: Callable[..., Capabilities], release: str, proved: str
-) -> None:
-    parser = build(release).parser
-    assert parser is not None
-    assert proved == infer_release(parser, engine)
