@@ -14,8 +14,9 @@ from settings.ladder_check import check_ladder
 from settings.source import SETTINGS_DIR, BadInput, find, load
 from settings.target import Target, load_target
 from tasks.deadline import Deadline
+from tasks.picture import draw_svg
 from tasks.pure.capabilities import Capabilities, Gpu, ModelFacts, Parser
-from tasks.pure.draw import Node, draw, draw_svg, ladder_tree
+from tasks.pure.draw import Node, draw, ladder_tree
 from tasks.pure.expect import cannot_serve, proved_release
 from tasks.pure.helptext import parser_from_actions, parser_from_help, version_in
 from tasks.pure.ladder_plan import as_json, check_args, plan_ladder

@@ -1,12 +1,9 @@
-"""The decision tree as a picture: one structure, drawn the same in the terminal, in SVG and in the report."""
+"""The decision tree as a picture: one structure, drawn the same in the terminal and in SVG (tasks/picture.py)."""
 
-import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from io import StringIO
 
-from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
@@ -14,9 +11,8 @@ from settings.ladder import Edge, Ladder
 from tasks.pure.ladder_plan import RungPlan
 from tasks.pure.record import Attempt
 
-__all__ = ["Node", "draw", "draw_svg", "ladder_tree"]
+__all__ = ["Node", "draw", "ladder_tree"]
 
-_FONTS = re.compile(r"@font-face \{.*?\}", re.DOTALL)  # rich links to a font on the network
 _STYLE = {
     "planned": "green", "doomed": "yellow", "skipped": "dim",
     "passed": "bold green", "failed": "bold red", "aborted": "magenta",
@@ -50,13 +46,6 @@ def draw(node: Node) -> Tree:
     tree = Tree(_line(node), guide_style="dim")
     _grow(tree, node)
     return tree
-
-
-def draw_svg(node: Node, *, width: int = 160) -> str:
-    """`node` as an SVG document that loads nothing from elsewhere; `width` in characters."""
-    console = Console(record=True, file=StringIO(), width=width)
-    console.print(draw(node))
-    return _FONTS.sub("", console.export_svg(title=node.text))
 
 
 def _grow(tree: Tree, node: Node) -> None:

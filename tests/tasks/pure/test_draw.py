@@ -9,7 +9,7 @@ from settings.engine import Engine
 from settings.ladder import Ladder
 from settings.source import find, load
 from tasks.pure.capabilities import Capabilities
-from tasks.pure.draw import draw, draw_svg, ladder_tree
+from tasks.pure.draw import draw, ladder_tree
 from tasks.pure.ladder_plan import plan_ladder
 from tasks.pure.record import Attempt
 
@@ -48,15 +48,6 @@ def test_what_happened_stands_beside_what_was_expected() -> None:
     })
     text = shown(ladder_tree(LADDER, "x", trail=[attempt], edges=False))
     assert "failed attempt 1: nan (attention) in decode; ran with sparse-decode = flashmla_kv" in text
-
-
-def test_the_svg_holds_the_same_words_and_loads_nothing_from_elsewhere() -> None:
-    tree = ladder_tree(LADDER, "founding")
-    svg = draw_svg(tree)
-    assert svg.startswith("<svg")
-    assert all(name in svg for name in LADDER.rung)
-    assert "url(" not in svg.replace("url(#", "")
-    assert svg == draw_svg(tree)
 
 
 def test_words_in_brackets_are_text_and_no_markup() -> None:
