@@ -44,7 +44,7 @@ def plan(
     build: Annotated[str | None, typer.Option(help="its release; default: from its name or flags")] = None,
     sm: Annotated[int | None, typer.Option(min=10, max=999, help="compute capability of the GPUs, e.g. 120")] = None,
     gpus: Annotated[int, typer.Option(min=0, help="number of GPUs")] = 8,
-    architecture: Annotated[str | None, typer.Option(help="the model's architecture")] = None,
+    architecture: Annotated[str | None, typer.Option(help="the model's; default: GLM-5's")] = None,
 ) -> None:
     """Show the whole tree with the exact command of each rung on this build, and why a rung is skipped or doomed."""
     at = load_target(target) if target else None
@@ -143,7 +143,10 @@ def _from_file(
         )
     if sm is None:
         problems.append("no --sm: nothing is expected of the GPUs")
-    named = FOUNDING if architecture in (None, FOUNDING.architecture) else ModelFacts(architecture=architecture)
+    named = FOUNDING
+    if architecture not in (None, FOUNDING.architecture):
+        named = ModelFacts(architecture=architecture)
+        problems.append(f"the config of {architecture} is not told: nothing is expected of its attention")
     return Capabilities(
         build=Build(engine=engine.name, version=version), parser=parser, answered="file",
         gpus=tuple(Gpu(i, f"SM{sm}", sm) for i in range(gpus)) if sm else (),

@@ -8,7 +8,7 @@ from tasks.pure.capabilities import Flag, Parser
 
 __all__ = ["parser_from_actions", "parser_from_help", "version_in"]
 
-_VERSION = re.compile(r"\d+\.\d+\.\d+(?:\.?(?:post|dev|rc|a|b)\d+)*(?:\+g?[0-9a-f]+)?")
+_VERSION = re.compile(r"(?<!\d)\d{1,2}\.\d{1,3}\.\d{1,3}(?!\d)(?:\.?(?:post|dev|rc|a|b)\d+)*(?:\+g?[0-9a-f]+)?")
 _INVOCATION = re.compile(r"^  (-\S.*)$", re.MULTILINE)
 # Actions that take no value; those of sglang's own begin with Deprecated and say so by nargs.
 _BARE = ("StoreTrue", "StoreFalse", "StoreConst", "BooleanOptional", "AppendConst", "Count", "Help", "Action")

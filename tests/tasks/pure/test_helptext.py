@@ -86,6 +86,7 @@ def test_an_action_without_a_value_is_known_by_nargs_or_by_its_kind(actions: ACT
     [
         ("sglang-0.5.10.post1-args.json", "0.5.10.post1"), ("sglang-0.5.23-help.txt", "0.5.23"),
         ("0.5.24.dev12+gabc123f.json", "0.5.24.dev12+gabc123f"), ("help.txt", None), ("args-2026.json", None),
+        ("help-2026.11.29.txt", None),
     ],
 )
 def test_the_release_in_a_file_name(name: str, version: str | None) -> None:
