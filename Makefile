@@ -32,7 +32,7 @@ chaos: $(READY)  ## the full fault matrix: every part killed at every stage, and
 	@$(BIN)/pytest -v --durations=0 $(CHAOS)
 
 bench: $(READY)  ## how fast the parts are, measured on this machine
-	@$(BIN)/pytest -m bench -s
+	@$(BIN)/python -m tests.measure
 
 prefect: $(READY)  ## a Prefect server and a worker on this machine, until Ctrl-C
 	@$(BIN)/python -m deployments.serve
