@@ -80,7 +80,7 @@ def wait_ready(session: Session, server: Server) -> StageReport:
         if pulse.fatal:
             if pulse.fatal_for_s >= session.settings.doom_grace_s:
                 return doomed(step, session, server)
-        elif is_ready(server.client, session.engine):
+        elif pulse.status.listener in ("ours", None) and is_ready(server.client, session.engine):
             return _read_back(step, session, server)
         phase, quiet_s = pulse.progress.phase, pulse.quiet_for_s
         if session.deadline.passed:

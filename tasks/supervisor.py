@@ -124,6 +124,7 @@ class ServerStatus:
     exit: ExitInfo | None
     daemon_alive: bool
     lease_age_s: float | None  # None: no lease (kept, or nobody has the host)
+    listener: Literal["ours", "other", "none"] | None = None  # on the server's port; None: not running, or no port
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,7 @@ class Supervisor:
         self.owner = owner if lease_s is not None else f"kept:{run_id}"
         self._state_dir, self._python = state_dir, python
         self._uploaded = False
+        self._script = Path(remote.__file__).read_bytes()  # once: a checkout may be updated under a running flow
 
     @property
     def state_dir(self) -> str:
@@ -179,7 +181,9 @@ class Supervisor:
     def status(self, id: str, *, deadline: Deadline) -> ServerStatus:
         reply = self._verb("status", deadline, id=id)
         ended = _exit(reply["exit"]) if reply["exit"] else None
-        return ServerStatus(reply["state"], reply["pid"], ended, reply["daemon"], reply["lease_age_s"])
+        return ServerStatus(
+            reply["state"], reply["pid"], ended, reply["daemon"], reply["lease_age_s"], reply["listener"]
+        )
 
     def holder(self, *, deadline: Deadline) -> Holder | None:
         """Whoever has the host; None when it is free."""
@@ -244,7 +248,7 @@ class Supervisor:
 
     def _upload(self, deadline: Deadline) -> str:
         """The script's path on the host: the name carries its content, so that an old one is never used by mistake."""
-        content = Path(remote.__file__).read_bytes()
+        content = self._script
         path = f"{self.state_dir}/supervisor-{hashlib.sha256(content).hexdigest()[:12]}.py"
         if not self._uploaded and self.host.read(path, 0, 1, deadline=deadline).size != len(content):
             self.host.put(content, path, deadline=deadline, mode=0o700)

@@ -341,6 +341,32 @@ def port_is_taken(port: Optional[int]) -> bool:
     return False
 
 
+def listener_on(port: int, ours: Iterable[Process]) -> str:
+    """Who listens on a port: "ours", "other" or "none". A stranger's server would answer our questions as well."""
+    sockets = {b"socket:[%s]" % inode for inode in _listening(port)}
+    if not sockets:
+        return "none"
+    for p in ours:
+        folder = "/proc/%d/fd" % p.pid
+        with suppress(OSError):
+            for name in os.listdir(folder):
+                with suppress(OSError):
+                    if os.fsencode(os.readlink("%s/%s" % (folder, name))) in sockets:
+                        return "ours"
+    return "other"
+
+
+def _listening(port: int) -> Iterator[bytes]:
+    """Inodes of the sockets in state LISTEN (0A) on that port. Source: proc(5), /proc/net/tcp."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with suppress(OSError):
+            with open(table, "rb") as f:
+                for row in f:
+                    fields = row.split()
+                    if len(fields) > 9 and fields[3] == b"0A" and int(fields[1].rpartition(b":")[2], 16) == port:
+                        yield fields[9]
+
+
 # --- reaping: when the one who knew is dead -------------------------------------------------------------------
 
 
@@ -881,7 +907,17 @@ def status(state: State, ask: Json) -> Json:
         going = [id for id in state.attempts() if state.exit_of(id) is None and _state_of(state, id)[0] == "running"]
         return dict(view, held=state.lock() is not None, running=going)
     what, pid = _state_of(state, ask["id"])
-    return dict(view, state=what, pid=pid, exit=state.exit_of(ask["id"]))
+    listener = _listener(state, ask["id"]) if what == "running" else None
+    return dict(view, state=what, pid=pid, exit=state.exit_of(ask["id"]), listener=listener)
+
+
+def _listener(state: State, id: str) -> Optional[str]:
+    started = read_json(state.attempt(id, "started")) or {}
+    port, pid = started.get("port"), started.get("pid")
+    if not port or not isinstance(pid, int):
+        return None
+    ours = Ours(state.dir, {id}, {pid: started.get("start", 0)}, set(), {pid}, {os.getpid()})
+    return listener_on(port, ours.alive())
 
 
 def _state_of(state: State, id: str) -> Tuple[str, Optional[int]]:

@@ -471,3 +471,17 @@ def test_the_uploaded_file_needs_the_standard_library_only() -> None:
     names = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
     names |= {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
     assert names <= sys.stdlib_module_names
+
+
+def test_the_status_says_whether_the_port_is_ours_or_a_strangers(bench: Bench, held: Supervisor) -> None:
+    def listener(id: str) -> str | None:
+        return held.status(id, deadline=in_time()).listener
+
+    held.start(ServerSpec("quiet", SLEEP, port=bench.port), deadline=in_time())
+    assert listener("quiet") == "none"
+    with socket.create_server(("127.0.0.1", bench.port)):
+        assert listener("quiet") == "other"
+    serve = (sys.executable, "-m", "http.server", "--bind", "127.0.0.1", str(bench.port))
+    held.start(ServerSpec("serving", ("sh", "-c", '"$@" & wait', "sh", *serve), port=bench.port), deadline=in_time())
+    soon(lambda: listener("serving") == "ours")
+    assert listener("quiet") == "other"
