@@ -20,7 +20,7 @@ class GpuProcess:
     pid: int
     name: str
     used_mib: int | None
-    gpu: str = ""  # uuid
+    gpu: int | None = None  # index; None = could not be told
     ours: bool = False  # carries the mark of one of our attempts
 
 
@@ -79,23 +79,37 @@ def _model(facts: HostNow, target: Target) -> Iterator[Obstacle]:
 
 
 def _gpus(facts: HostNow, target: Target) -> Iterator[Obstacle]:
-    if not target.gpus:
-        return
-    for process in facts.processes:
-        held = f"{process.used_mib} MiB" if process.used_mib is not None else "memory"
+    taken = _taken(facts, target)
+    holders = [process for process in facts.processes if target.gpus and (process.gpu is None or process.gpu in taken)]
+    for process in holders:
+        held = f"{process.used_mib} MiB" if process.used_mib is not None else "some"
         whose = "a server of an earlier run" if process.ours else "a process that is not ours"
         yield Obstacle(
-            "gpu_busy", Component.HOST, f"{whose} holds {held} of GPU memory: pid {process.pid}, {process.name}",
+            "gpu_busy", Component.HOST,
+            f"{whose} holds {held} of {_of(process.gpu)}: pid {process.pid}, {process.name}",
             "run `bringup stop` for it" if process.ours else "ask its owner, then run again; we end no foreign process",
         )
-    if facts.processes:
-        return  # the memory is theirs
-    for index, used in facts.gpu_used_mib.items():
-        if index < target.gpus and used > BASELINE_MIB:
+    explained = {process.gpu for process in holders}
+    for index in sorted(taken - explained if None not in explained else ()):
+        used = facts.gpu_used_mib.get(index, 0)
+        if used > BASELINE_MIB:
             yield Obstacle(
                 "gpu_busy", Component.HOST, f"GPU {index} holds {used} MiB though no process is shown",
                 "wait, look for a process in another container or VM, or reset the GPU",
             )
+
+
+def _taken(facts: HostNow, target: Target) -> set[int]:
+    """The GPUs that a run takes: the first ones, or those that CUDA_VISIBLE_DEVICES names by number."""
+    visible = target.plain_env().get("CUDA_VISIBLE_DEVICES", "").split(",")
+    named = [int(index) for index in visible if index.strip().isdecimal()]
+    if len(named) < len(visible):
+        return set(range(target.gpus)) if visible == [""] else set(facts.gpu_used_mib)
+    return set(named[: target.gpus])
+
+
+def _of(gpu: int | None) -> str:
+    return "GPU memory" if gpu is None else f"GPU {gpu}"
 
 
 def _limits(facts: HostNow, target: Target) -> Iterator[Obstacle]:

@@ -1,6 +1,6 @@
 """What the probe's answers mean: from the JSON and the tables that a host printed to what plans are made of."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -47,12 +47,12 @@ def capabilities_from(report: Mapping[str, Any], engine: Engine, *, help_parser:
 def host_now_from(report: Mapping[str, Any], *, port_free: bool | None) -> HostNow:
     """The quick facts before a launch, from the same report."""
     nvidia, limits, model = (_part(report, name) for name in ("nvidia", "limits", "model"))
-    ours = set(nvidia.get("ours", ()))
+    ours, gpus = set(nvidia.get("ours", ())), tuple(parse_gpus(nvidia.get("gpus", "")))
     problems = report.get("problems", ())
     return HostNow(
         port_free=port_free,
-        processes=tuple(parse_apps(nvidia.get("apps", ""), ours)),
-        gpu_used_mib={g.index: g.used_mib for g in parse_gpus(nvidia.get("gpus", "")) if g.used_mib is not None},
+        processes=tuple(parse_apps(nvidia.get("apps", ""), ours, gpus)),
+        gpu_used_mib={g.index: g.used_mib for g in gpus if g.used_mib is not None},
         disk_free_mib={k: v for k, v in _part(limits, "disk_free_mib").items() if v is not None},
         shm_free_mib=limits.get("shm_free_mib"),
         open_files=limits.get("open_files"),
@@ -108,12 +108,13 @@ def parse_gpus(text: str) -> Iterator[Gpu]:
             yield Gpu(index, row[1], _sm(row[2]), _int(row[3]), _int(row[4]), row[5] or None, row[6] or None)
 
 
-def parse_apps(text: str, ours: set[int]) -> Iterator[GpuProcess]:
+def parse_apps(text: str, ours: set[int], gpus: Sequence[Gpu] = ()) -> Iterator[GpuProcess]:
     """From `nvidia-smi --query-compute-apps=pid,process_name,used_memory,gpu_uuid` as bare csv."""
+    index = {gpu.uuid: gpu.index for gpu in gpus}
     for row in _rows(text, 4):
         pid = _int(row[0])
         if pid is not None:
-            yield GpuProcess(pid, row[1], _int(row[2]), row[3], pid in ours)
+            yield GpuProcess(pid, row[1], _int(row[2]), index.get(row[3]), pid in ours)
 
 
 def _rows(text: str, columns: int) -> Iterator[list[str]]:

@@ -165,11 +165,13 @@ def _commit(spec: Spec) -> str:
     folder = str(Path(found.origin).parent)
     if shutil.which("git") is None or "site-packages" in folder:
         return ""
-    # A virtual environment inside of somebody's checkout is no checkout of the engine.
+    # A package that git ignores, or that lies deep in a repository, is in somebody else's: the commit is not its own.
     tracked = subprocess.run(
         ["git", "-C", folder, "ls-files", "--error-unmatch", "__init__.py"], capture_output=True, timeout=5, check=False
     )
-    return _run(["git", "-C", folder, "rev-parse", "HEAD"]).strip() if tracked.returncode == 0 else ""
+    if tracked.returncode != 0 or _run(["git", "-C", folder, "rev-parse", "--show-prefix"]).count("/") > 2:
+        return ""
+    return _run(["git", "-C", folder, "rev-parse", "HEAD"]).strip()
 
 
 def _model(spec: Spec) -> Dict[str, Any]:

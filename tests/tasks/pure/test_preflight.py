@@ -31,8 +31,8 @@ CASES = [
     ({"model_found": False}, "model_files", "no model at /models/glm"),
     ({"missing_shards": ("model-3.safetensors",)}, "model_files", "1 weight file named in the index is missing"),
     ({"missing_shards": ("a", "b")}, "model_files", "2 weight files named in the index are missing, the first is a"),
-    ({"processes": (GpuProcess(77, "vllm", 4_000),)}, "gpu_busy", "not ours holds 4000 MiB of GPU memory: pid 77"),
-    ({"processes": (GpuProcess(77, "x", None, ours=True),)}, "gpu_busy", "a server of an earlier run holds memory"),
+    ({"processes": (GpuProcess(77, "vllm", 4_000),)}, "gpu_busy", "ours holds 4000 MiB of GPU memory: pid 77, vllm"),
+    ({"processes": (GpuProcess(77, "x", None, ours=True),)}, "gpu_busy", "an earlier run holds some of GPU memory"),
     ({"gpu_used_mib": {0: 2, 1: 30_000}}, "gpu_busy", "GPU 1 holds 30000 MiB though no process is shown"),
     ({"disk_free_mib": {"/tmp": 100}}, "disk", "100 MiB are free in /tmp"),
     ({"shm_free_mib": 64}, "disk", "64 MiB are free in /dev/shm, 2048 are needed"),
@@ -64,5 +64,24 @@ def test_gpus_that_the_run_does_not_take_may_be_busy(engine: Engine) -> None:
 
 
 def test_memory_that_a_named_process_holds_is_told_once(engine: Engine) -> None:
-    held = changed(processes=(GpuProcess(7, "x", 30_000),), gpu_used_mib={0: 30_002})
-    assert ["gpu_busy"] == [o.kind for o in obstacles(held, engine)]
+    held = changed(processes=(GpuProcess(7, "x", 30_000, gpu=0),), gpu_used_mib={0: 30_002, 1: 20_000})
+    assert ["not ours holds 30000 MiB of GPU 0", "GPU 1 holds 20000 MiB"] == [
+        o.means.removeprefix("a process that is ").split(":")[0].split(" though")[0] for o in obstacles(held, engine)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("visible", "gpus", "busy", "stopped"),
+    [
+        (None, 4, 3, True), (None, 4, 4, False), ("4,5,6,7", 4, 4, True), ("4,5,6,7", 4, 0, False),
+        ("GPU-5e1f", 1, 6, True),
+    ],
+)
+def test_only_the_gpus_that_the_run_takes_have_to_be_free(
+    engine: Engine, visible: str | None, gpus: int, busy: int, stopped: bool
+) -> None:
+    env = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    at = Target.model_validate({"name": "t", "model": "m", "gpus": gpus, "env": env})
+    by_process = changed(processes=(GpuProcess(7, "x", 30_000, gpu=busy),))
+    by_memory = changed(gpu_used_mib={**FINE.gpu_used_mib, busy: 30_000})
+    assert [stopped, stopped] == [bool(check(facts, at, engine, 30_000)) for facts in (by_process, by_memory)]

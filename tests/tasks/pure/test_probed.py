@@ -30,10 +30,10 @@ def test_no_gpus_are_made_up(text: str) -> None:
 
 
 def test_processes_on_gpus_and_which_are_ours() -> None:
-    found = list(parse_apps("71, /usr/bin/python3, 88600, GPU-0\n72, [Not Found], [N/A], GPU-1\n", {71}))
-    assert [
-        GpuProcess(71, "/usr/bin/python3", 88_600, "GPU-0", ours=True), GpuProcess(72, "[Not Found]", None, "GPU-1"),
-    ] == found
+    gpus = list(parse_gpus(GPUS))
+    found = parse_apps("71, /usr/bin/python3, 88600, GPU-0\n72, [Not Found], [N/A], GPU-9\n", {71}, gpus)
+    ours, other = GpuProcess(71, "/usr/bin/python3", 88_600, 0, ours=True), GpuProcess(72, "[Not Found]", None)
+    assert [ours, other] == list(found)
 
 
 def test_the_lowest_gpu_decides_what_runs(engine: Engine) -> None:
@@ -88,7 +88,7 @@ def test_the_quick_facts_before_a_launch() -> None:
     now = host_now_from(report, port_free=False)
     assert ({"/tmp": 5}, {0: 2, 2: 11}) == (now.disk_free_mib, now.gpu_used_mib)
     assert (False, 64, 1024, False) == (now.port_free, now.shm_free_mib, now.open_files, now.model_found)
-    assert (GpuProcess(9, "python", 10, "GPU-0", True),) == now.processes
+    assert (GpuProcess(9, "python", 10, 0, True),) == now.processes
 
 
 def test_the_probe_is_shown_whole(engine: Engine) -> None:

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -78,20 +79,23 @@ def test_a_hub_model_is_found_in_the_cache(tmp_path: Path, monkeypatch: pytest.M
     assert ("A", "fp8", "ue8m0") == (model["architecture"], model["quantization"], model["scale_format"])
 
 
-def test_the_commit_of_a_checkout_is_told_and_an_installed_package_has_none(tmp_path: Path) -> None:
+def test_the_commit_of_a_checkout_is_told_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "" == run(parts=["commit"])["commit"]
-    package = tmp_path / "engine"
-    package.mkdir()
+    package = tmp_path / "python" / "engine"  # as in the engine's own repository
+    package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
     git = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@t"]
     for args in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
         subprocess.run([*git, *args], check=True)
     head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
-    done = subprocess.run(
-        [sys.executable, "-", json.dumps({**SPEC, "parts": ["commit"], "package": "engine"})], cwd=tmp_path,
-        input=SCRIPT.read_text(), capture_output=True, text=True, timeout=60, check=True,
-    )
-    assert head == json.loads(done.stdout)["commit"]
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    assert head == run(parts=["commit"], package="engine")["commit"]
+    vendored = tmp_path / "third" / "party" / "lib"
+    vendored.mkdir(parents=True)
+    shutil.copytree(package, vendored / "engine")
+    subprocess.run([*git, "add", "."], check=True)
+    monkeypatch.setenv("PYTHONPATH", str(vendored))
+    assert "" == run(parts=["commit"], package="engine")["commit"]
 
 
 def test_a_part_that_crashes_the_process_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
