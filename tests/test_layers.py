@@ -34,6 +34,7 @@ TESTS_OF_MANY = {
     "tests/test_conftest.py": "tests the suite's own conftest",
     "tests/test_layers.py": "reads all sources",
     "tests/test_lock.py": "reads pyproject.toml and the lock",
+    "tests/tasks/pure/diagnose/test_corpus.py": "the package as a whole, on every log of the corpus",
     "tests/tasks/test_host_contract.py": "one contract for both hosts",
     "tests/flows/test_stories.py": "every shipped story through the whole program",
     "tests/flows/test_prefect_end_to_end.py": "server, worker, deployment, plugin and flow at once",
