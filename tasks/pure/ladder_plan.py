@@ -1,7 +1,7 @@
 """The whole ladder on one build: for each rung the command that would be launched, or why it is skipped or doomed."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from settings.engine import Engine
@@ -30,13 +30,18 @@ def plan_ladder(
     ladder: Ladder, engine: Engine, capabilities: Capabilities, *, python: str, model: str
 ) -> tuple[RungPlan, ...]:
     """Every rung in file order, without remedies. Raises: BadInput, see `build_plan`."""
-    return tuple(
-        _plan_rung(
-            Wanted(name, {**ladder.base.args, **rung.args}, {**ladder.base.env, **rung.env}),
-            engine, capabilities, python, model,
-        )
-        for name, rung in ladder.rung.items()
-    )
+    rungs: list[RungPlan] = []
+    first: dict[frozenset[tuple[str, str]], str] = {}  # what runs -> the first rung that comes to it
+    for name, rung in ladder.rung.items():
+        wanted = Wanted(name, {**ladder.base.args, **rung.args}, {**ladder.base.env, **rung.env})
+        found = _plan_rung(wanted, engine, capabilities, python, model)
+        if found.plan and found.plan.expects:
+            twin = first.setdefault(_what_runs(found.plan, engine), name)
+            if twin != name:
+                told = f"comes to the same as `{twin}` on this build"
+                found = replace(found, why=f"{found.why}; {told}" if found.why else told)
+        rungs.append(found)
+    return tuple(rungs)
 
 
 def check_args(ladder: Ladder, engine: Engine, capabilities: Capabilities, *, file: str) -> None:
@@ -88,6 +93,12 @@ def _plan_rung(wanted: Wanted, engine: Engine, capabilities: Capabilities, pytho
     if plan.doomed:
         return RungPlan(wanted.rung, "doomed", plan.doomed + (f"; {notes}" if notes else ""), plan)
     return RungPlan(wanted.rung, "planned", notes or None, plan)
+
+
+def _what_runs(plan: LaunchPlan, engine: Engine) -> frozenset[tuple[str, str]]:
+    """The arguments in effect, the expected picks of the build included."""
+    asked = {engine.intent_of(key) or key: str(value) for key, value in plan.asked.items() if value is not False}
+    return frozenset({**plan.env, **asked, **plan.expects}.items())
 
 
 def _check_flag(where: str, key: str, engine: Engine, parser: Parser | None, file: str) -> None:

@@ -96,6 +96,8 @@ def probe_rows(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, 
 def _brief(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {inner}" for key, inner in value.items() if inner not in (None, [], {}))
+    if isinstance(value, list | tuple):
+        return "; ".join(map(str, value)) or "none"
     text = str(value)
     return "\n".join(["", *text.splitlines()]) if "\n" in text else text
 

@@ -57,6 +57,24 @@ def test_the_status_of_each_founding_rung_for_each_release_and_gpu(engine: Engin
     assert expected == found
 
 
+@pytest.mark.parametrize(
+    ("release", "sm", "twins"),
+    [
+        ("0.5.9", 120, {}),
+        ("0.5.10.post1", 120, {"flashmla-sparse": "auto", "trtllm": "auto"}),
+        ("0.5.12.post1", 120, {"trtllm": "auto"}),
+        ("0.5.23", 120, {"flashinfer-sparse-mla": "auto"}),
+    ],
+)
+def test_a_rung_that_comes_to_the_same_as_an_earlier_one_says_so(
+    engine: Engine, build: BUILDS, release: str, sm: int, twins: dict[str, str]
+) -> None:
+    rungs = plan_ladder(shipped("glm5-sm120", engine), engine, build(release, sm), python="python3", model="m")
+    whys = {rung.name: rung.why.split("comes to the same as `") for rung in rungs if rung.why}
+    told = {name: why[1].split("`")[0] for name, why in whys.items() if len(why) > 1}
+    assert twins == told
+
+
 @pytest.mark.parametrize(("name", "sm"), [("glm5-sm90", 90), ("glm5-sm100", 100), ("glm5-sm100", 103)])
 @pytest.mark.parametrize("release", RELEASES[1:])
 def test_each_rung_of_the_other_ladders_can_be_launched_where_it_belongs(
