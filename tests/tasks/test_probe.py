@@ -11,10 +11,12 @@ import pytest
 
 from settings.engine import Engine, load_engine
 from settings.target import Target
+from tasks.connect import connect
 from tasks.deadline import Deadline
 from tasks.local_host import LocalHost
 from tasks.probe import probe
 from tasks.pure.capabilities import Capabilities
+from tests.tasks.conftest import Sshd
 
 ENGINE = load_engine("sglang")
 WORKS = """
@@ -175,6 +177,17 @@ def test_one_failing_part_hides_no_other(
     found = machine.probe()
     assert told(found, part)
     assert still(found)
+
+
+@pytest.mark.sshd
+def test_a_host_behind_ssh_is_told_the_same_way(machine: Machine, sshd: Sshd) -> None:
+    env = {"PYTHONPATH": str(machine.folder / "site"), "PATH": f"{machine.folder / 'bin'}:/usr/bin:/bin"}
+    there = sshd.target(python=machine.python, model=str(machine.folder / "model"), env=env)
+    deadline = Deadline.after(30)
+    with connect(there, deadline=deadline) as host:
+        found = probe(host, there, ENGINE, deadline=deadline)
+    here = machine.probe()
+    assert (here.parser, here.gpus, here.model, here.build) == (found.parser, found.gpus, found.model, found.build)
 
 
 def test_a_build_that_hangs_at_help_too_is_told_and_blocks_nothing(machine: Machine) -> None:
