@@ -17,9 +17,10 @@ __all__ = ["BenchReport", "bench", "bench_argv"]
 _MODULE = "sglang.bench_serving"
 _CHUNK = 4 * 1024 * 1024
 _LARGEST = 256 * 1024 * 1024  # a record with the details of 10,000 requests of 1k tokens has some 60 MB
-_NEWER = {  # since 0.5.10; what they say here is what older releases do anyway, but for a wait
-    "--ready-check-timeout-sec": "10",
-    "--temperature": "0",
+_NEWER: dict[str, tuple[str, ...]] = {  # not in all releases; older ones come close without
+    "--ready-check-timeout-sec": ("10",),  # since 0.5.10
+    "--temperature": ("0",),  # since 0.5.10; before, always greedy
+    "--tokenize-prompt": (),  # sent as ids: as text, 64 random ids were 57 to 192 tokens for the server
 }
 _UNKNOWN = re.compile(r"unrecognized arguments: (.*)")
 _REFUSED = re.compile(r"Connection refused|Cannot connect|Connection reset|Server disconnected|is not ready", re.I)
@@ -99,9 +100,10 @@ def bench_argv(
         ]
     else:
         asked.append(("--sharegpt-output-len", str(profile.output_tokens)))
-    asked += [(name, value) for name, value in _NEWER.items() if name not in without]
-    said = (part for name, value in asked if value is not None for part in (name, value))
-    return (python, "-m", _MODULE, *said, "--output-details", "--disable-tqdm")
+    said = [part for name, value in asked if value is not None for part in (name, value)]
+    unfit = {*without, *(("--tokenize-prompt",) if profile.dataset == "sharegpt" else ())}  # its prompts are text
+    newer = [part for name, values in _NEWER.items() if name not in unfit for part in (name, *values)]
+    return (python, "-m", _MODULE, *said, *newer, "--output-details", "--disable-tqdm")
 
 
 def _run(

@@ -23,7 +23,7 @@ for name in "backend host port model tokenizer dataset-name num-prompts max-conc
     parser.add_argument("--" + name)
 for name in "output-file random-input-len random-output-len random-range-ratio".split() + os.environ["NEWER"].split():
     parser.add_argument("--" + name)
-for name in ("output-details", "disable-tqdm"):
+for name in ("output-details", "disable-tqdm", *os.environ["FLAGS"].split()):
     parser.add_argument("--" + name, action="store_true")
 args = parser.parse_args()
 print(" ".join(sys.argv[1:]))
@@ -46,7 +46,8 @@ class Bench:
         (package / "bench_serving.py").write_text(CLIENT)
 
     def __call__(self, profile: BenchProfile = SMOKE, within_s: float = 60, **env: str) -> BenchReport:
-        with LocalHost(env={"PYTHONPATH": str(self.folder / "site"), "NEWER": NEWER, **env}) as host:
+        usual = {"PYTHONPATH": str(self.folder / "site"), "NEWER": NEWER, "FLAGS": "tokenize-prompt"}
+        with LocalHost(env={**usual, **env}) as host:
             return bench(
                 host, profile, python=sys.executable, port=30000, model="~/model", folder=str(self.folder / "out"),
                 deadline=Deadline.after(within_s),
@@ -101,8 +102,8 @@ def test_the_callers_own_deadline_is_not_swallowed(run: Bench) -> None:
 
 @pytest.mark.parametrize("newer", ["", "temperature", NEWER])
 def test_options_that_the_build_refuses_are_left_out(run: Bench, newer: str) -> None:
-    report = run(NEWER=newer, RECORD=str(REAL / "bench-healthy.jsonl"))
-    assert report.kind is None
+    report = run(NEWER=newer, FLAGS="", RECORD=str(REAL / "bench-healthy.jsonl"))
+    assert (None, False) == (report.kind, "--tokenize-prompt" in report.out)
     assert [name in newer.split() for name in NEWER.split()] == [f"--{name}" in report.out for name in NEWER.split()]
 
 
@@ -117,10 +118,11 @@ def test_the_range_ratio_and_the_home_folder_are_said_outright(run: Bench) -> No
     assert "--random-range-ratio 1.0" in out
     assert f"--model {Path.home()}/model" in out
     assert "--output-details" in out
+    assert "--tokenize-prompt" in out
 
 
 def test_sharegpt_comes_from_the_named_file_only() -> None:
     profile = SMOKE.model_copy(update={"dataset": "sharegpt", "dataset_path": "/data/sg.json"})
     argv = bench_argv(profile, python="python3", port=1, model="/m", path="/o")
     assert "/data/sg.json" == argv[argv.index("--dataset-path") + 1]
-    assert not [a for a in argv if a.startswith("--random-")]
+    assert not [a for a in argv if a.startswith(("--random-", "--tokenize-prompt"))]
