@@ -49,14 +49,17 @@ def _as_json(name: str, found: Diagnosis) -> dict[str, Any]:
     return {
         "file": name, "engine": found.engine, "kind": found.kind, "phase": found.phase, "component": found.component,
         "action": found.action, "evidence": {"line": evidence.line, "text": evidence.text, "rank": evidence.rank},
-        "means": found.means, "try": found.try_, "flag": found.flag, "value": found.value, "also_seen": list(found.also_seen),
+        "means": found.means, "try": found.try_, "flag": found.flag, "value": found.value,
+        "also_seen": list(found.also_seen),
     }  # fmt: skip
 
 
 def _show(console: Console, name: str, found: Diagnosis) -> None:
     colour = "green" if found.kind == "none" else "yellow" if found.kind == "unknown" else "red"
     where = f"[dim]{escape(name if name == '-' else Path(name).name)}[/dim]"
-    console.print(f"{where}  [bold {colour}]{found.kind}[/]  [dim]in phase[/] {found.phase}  [dim]component[/] {found.component}")
+    console.print(
+        f"{where}  [bold {colour}]{found.kind}[/]  [dim]phase[/] {found.phase}  [dim]component[/] {found.component}"
+    )
     console.print(f"  {escape(found.means)}")
     rows = Table.grid(padding=(0, 1))
     rows.add_column(style="dim")
@@ -77,7 +80,8 @@ def _show(console: Console, name: str, found: Diagnosis) -> None:
         for number, raw in excerpt(name, found.evidence.line) or [(found.evidence.line, found.evidence.text.encode())]:
             here = number == found.evidence.line
             text = escape(_printable(raw.decode("utf-8", "replace"))[:240])
-            console.print(f"  [{'bold' if here else 'dim'}]{'>' if here else ' '}{number:>7}  {text}[/]", soft_wrap=True, highlight=False)
+            style, sign = ("bold", ">") if here else ("dim", " ")
+            console.print(f"  [{style}]{sign}{number:>7}  {text}[/]", soft_wrap=True, highlight=False)
     console.print()
 
 

@@ -44,7 +44,7 @@ class Failure(Declared):
     source: str = Field(min_length=1, description="where the fact comes from")
     grade: Grade = Field("reported", description="how surely this ends the server")
     general: bool = Field(False, description="yields to a more exact text of the same event")
-    raised: bool = Field(False, description="counts in an exception's line only: other lines use these words in passing")
+    raised: bool = Field(False, description="counts in an exception's line only: others use its words in passing")
     by_frame: bool = Field(False, description="component and action come from the text and the innermost frames")
     by_phase: bool = Field(False, description="device memory: the kind comes from the phase")
     phases: tuple[str, ...] = Field((), description="counts in these phases only; empty: in all")

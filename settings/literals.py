@@ -1,10 +1,10 @@
-"""Which bytes a line must hold for a regular expression to fit it, so that one fast search can stand before many slow ones."""
+"""Which bytes a line must hold for a regular expression to fit it: one fast search can stand before many slow ones."""
 
 import re
 from collections.abc import Iterable
 from functools import cache
 from itertools import product
-from re import _constants as op  # type: ignore[attr-defined]  # CPython's own parser: no second one to keep in step
+from re import _constants as op  # type: ignore[attr-defined]  # CPython's own parser, not a second one
 from re import _parser
 from typing import Any
 

@@ -23,7 +23,7 @@ def _compiles(pattern: str) -> str:
 
 def _findable(pattern: str) -> str:
     if not required_literals(pattern):
-        raise ValueError(f"'{pattern}' has no literal of four characters that each match must hold; it cannot be found fast")
+        raise ValueError(f"'{pattern}' can match lines that share no literal of four characters; it cannot be found fast")
     return pattern
 
 

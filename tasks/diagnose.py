@@ -45,17 +45,19 @@ def _opened(name: str) -> Iterator[BinaryIO]:
     if name == "-":
         yield sys.stdin.buffer
         return
+    with _refusals(name), Path(name).open("rb") as log:
+        yield log
+
+
+@contextmanager
+def _refusals(name: str) -> Iterator[None]:
     try:
-        log = Path(name).open("rb", buffering=0 if name != "-" else -1)
+        yield
     except OSError as e:
         raise BadInput(name, "", f"cannot be read: {e.strerror or e}") from e
-    with log:
-        yield log  # type: ignore[misc]  # a raw file reads like a buffered one here
 
 
 def _chunks(log: BinaryIO, name: str) -> Iterator[bytes]:
-    try:
+    with _refusals(name):
         while chunk := log.read(CHUNK):
             yield chunk
-    except OSError as e:
-        raise BadInput(name, "", f"cannot be read: {e.strerror or e}") from e

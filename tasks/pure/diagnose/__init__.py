@@ -1,4 +1,4 @@
-"""Reads an engine's log as it comes and names the first cause of a failure. The same code judges files and live servers."""
+"""Reads an engine's log as it comes and names the first cause of a failure; one code for files and live servers."""
 
 import re
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from tasks.pure.record import Diagnosis, Evidence
 __all__ = ["Diagnoser", "Progress"]
 
 _STRUCTURE = (
-    "Traceback (most recent call last)", "most recent call first", "During handling of the above", "direct cause of the following",
-    "Error: ", "Exception: ", "hit an exception", "encountered a fatal error", "graph failed", "Graph failed",
-    "Successful requests:", "Failed requests:", "num_prompts=", "--num-prompts", "non-default args", "ue8m0", "JIT Pre-Compile",
-    "JIT Single Kernel", "To work around", "launch command", "Value error, ", "Assertion error, ",
+    "Traceback (most recent call last)", "most recent call first", "During handling of the above",
+    "direct cause of the following", "Error: ", "Exception: ", "hit an exception", "encountered a fatal error",
+    "graph failed", "Graph failed", "Successful requests:", "Failed requests:", "num_prompts=", "--num-prompts",
+    "non-default args", "ue8m0", "JIT Pre-Compile", "JIT Single Kernel", "To work around", "launch command", "Value error, ", "Assertion error, ",
 )  # fmt: skip
 _BAR = re.compile(rb"(\d+)/(\d+) \[[\d:]+<|(\d+)/(\d+) \[")
 _WINDOW = 8 * 1024  # of a very long line, the part around the hit that is read
@@ -31,9 +31,9 @@ class Progress:
     """How far the engine is, for a live display and for the quiet limits."""
 
     phase: Phase
-    text: str                # short: "shards 12/83"
-    fraction: float | None   # 0..1 within the phase, where a bar shows one
-    signs: int               # grows with each sign of progress
+    text: str  # short: "shards 12/83"
+    fraction: float | None  # 0..1 within the phase, where a bar shows one
+    signs: int  # grows with each sign of progress
 
 
 class Diagnoser:
@@ -48,7 +48,7 @@ class Diagnoser:
         self._prefilter = _prefilter(catalogue, marks)
         self._story = Story(catalogue, marks, self._prefilter, engine)
         self._lines = 0
-        self._text_lines = 0   # the last line with anything in it
+        self._text_lines = 0  # the last line with anything in it
         self._signs = 0
         self._bar: tuple[int, int] | None = None
         self._bar_phase = Phase.ARGS
@@ -88,6 +88,7 @@ class Diagnoser:
             for block in self._splitter.flush():
                 self._read(block)
             self._splitter = Splitter()
+            self._story.end()
         cause = self._story.first_cause(ended=ended)
         if cause is None:
             return Diagnosis(
@@ -118,7 +119,7 @@ class Diagnoser:
         data, story = block.data, self._story
         hits, often = self._prefilter.scan(data)
         end_number = block.first + block.ends
-        number, at, read_to = block.first, 0, 0   # `number` is the line at byte `at`; all before `read_to` has been read
+        number, at, read_to = block.first, 0, 0  # `number` is the line at byte `at`; all before `read_to` has been read
         i = 0
         while not story.settled(number):
             if story.needs_all_lines:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 __all__ = ["LINE_LIMIT", "Block", "Line", "Splitter", "clean"]
 
 LINE_LIMIT = 256 * 1024  # bytes of one line held at a time; a longer one is looked at in overlapping pieces
-OVERLAP = 4 * 1024       # no signature is longer
+OVERLAP = 4 * 1024  # no signature is longer
 
 _COLOUR = re.compile(rb"\x1b\[[0-9;:?]*[ -/]*[@-~]|\x1b\][^\x07\n]{0,256}\x07")
 
@@ -66,8 +66,9 @@ class Line:
 
     number: int
     text: str
-    rank: str | None = None   # "TP3", "DP0 TP0", "rank2"
+    rank: str | None = None  # "TP3", "DP0 TP0", "rank2"
     stamp: str | None = None  # the log's own time, as it stands there
+    stream: str = ""  # the process or node that a collector says it comes from: its lines belong together
 
 
 # What programs and collectors put before a line. Each is anchored; they come in any order and number.
@@ -75,21 +76,21 @@ _STAMP = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 _PREFIXES = tuple(
     re.compile(p)
     for p in (
-        rf"\[(?P<stamp>{_STAMP})(?P<rank>(?: [A-Z_]+\d+)*)\] ?",                        # SGLang
+        rf"\[(?P<stamp>{_STAMP})(?P<rank>(?: [A-Z_]+\d+)*)\] ?",  # SGLang
         rf"(?:(?:ERROR|INFO|WARN(?:ING)?|DEBUG) )?(?P<stamp>{_STAMP}) (?:std(?:out|err) [FP] )?",  # shippers, Kubernetes
         r"\[severity: [A-Z]+\] ?",
         r"\((?:Worker_?|EngineCore_?|VllmWorker|RayWorkerWrapper|APIServer|ApiServer_\d+|SGLangEngine|\w+)?"
-        r"(?P<rank>(?:(?:TP|PP|DP|EP)\d+_?)*)(?: ?pid=\d+)(?:, ip=[\d.]+)?\) ?",          # vLLM, Ray
+        r"(?P<rank>(?:(?:TP|PP|DP|EP)\d+_?)*)(?: ?pid=(?P<stream>\d+))(?:, ip=[\d.]+)?\) ?",  # vLLM, Ray
         r"(?:ERROR|INFO|WARNING|DEBUG|CRITICAL) (?P<stamp>\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)? \[[^\]\s]+:\d+\] ?",  # vLLM
-        r"\[(?P<rank>rank\d+)\]:\[[A-Z]\d+ [\d:.]+ [\w.]+:\d+\] (?:\[Rank \d+\] )?",      # glog with torch's rank
+        r"\[(?P<rank>rank\d+)\]:\[[A-Z]\d+ [\d:.]+ [\w.]+:\d+\] (?:\[Rank \d+\] )?",  # glog with torch's rank
         r"\[(?P<rank>rank\d+)\]: ?",
         r"\[(?P<rank>[A-Z]+\d+)\] (?=\S)",
-        r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [\w.@/:-]+(?:\[\d+\])?: ?",           # journald, syslog
-        r"[\w.-]+\s+\| ",                                                               # docker compose
-        r"> ",                                                                          # quoted in a thread
-        r"\d{1,4}: (?=\S| )",                                                           # srun --label
-        r"\[ *\d+\.\d{6}\] ",                                                           # dmesg
-        r"\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] ",                # dmesg -T
+        r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [\w.@/:-]+(?:\[\d+\])?: ?",  # journald, syslog
+        r"[\w.-]+\s+\| ",  # docker compose
+        r"> ",  # quoted in a thread
+        r"(?P<stream>\d{1,4}): (?=\S| )",  # srun --label
+        r"\[ *\d+\.\d{6}\] ",  # dmesg
+        r"\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] ",  # dmesg -T
         r"(?:ERROR|WARNING|CRITICAL|FATAL|INFO|DEBUG)\s*:\s{0,5}(?=\S|  )",
     )
 )
@@ -105,6 +106,7 @@ def clean(number: int, raw: bytes) -> Line:
     if text.startswith("{") and _JSON_LOG.match(text):
         text = _from_json(text)
     rank = stamp = None
+    stream = ""
     for _ in range(_MOST_PREFIXES):
         match = next((m for p in _PREFIXES if (m := p.match(text))), None)
         if match is None:
@@ -112,8 +114,9 @@ def clean(number: int, raw: bytes) -> Line:
         named = match.groupdict()
         rank = (named.get("rank") or "").strip(" _").replace("_", " ") or rank
         stamp = named.get("stamp") or stamp
+        stream = named.get("stream") or stream
         text = text[match.end() :]
-    return Line(number, text, rank, stamp)
+    return Line(number, text, rank, stamp, stream)
 
 
 def _after_the_bar(text: str) -> str:

@@ -25,10 +25,8 @@ class Marks:
     """The milestones of one engine, or of all while the engine is not known."""
 
     def __init__(self, milestones: Milestones, engine: str | None) -> None:
-        chosen = [engine] if engine in milestones.engines else list(milestones.engines)
-        self.all = tuple(
-            Mark(name, m, re.compile(m.pattern)) for name in chosen for m in milestones.engines[str(name)]
-        )
+        known = {name: marks for name, marks in milestones.engines.items() if name == engine} or milestones.engines
+        self.all = tuple(Mark(name, m, re.compile(m.pattern)) for name, marks in known.items() for m in marks)
         self.batch = {m.milestone.pattern.encode(): m for m in self.all if m.milestone.batch}
 
     def of(self, text: str, engine: str | None) -> Mark | None:

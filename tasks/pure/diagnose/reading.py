@@ -44,4 +44,5 @@ class Cause:
     phase: Phase
     rank: str | None = None
     frame: str | None = None
+    raised: bool = False  # an exception's line, not one of a message's or a tool's output
     chain: int = 0  # tracebacks joined by "During handling of the above exception" share a number

@@ -157,12 +157,17 @@ _ACTION = {
 
 # Exceptions that only say that somebody else went away, or that the program was asked to end.
 _CONSEQUENCES = frozenset(
-    "KeyboardInterrupt SystemExit CancelledError GeneratorExit BrokenPipeError ConnectionResetError ConnectionAbortedError "
-    "ConnectionRefusedError ConnectionError EOFError IncompleteReadError ServerDisconnectedError ClientDisconnect ClientConnectorError "
-    "ClientOSError ClientPayloadError RemoteDisconnected RemoteProtocolError ReadError ReadTimeout ConnectError WebSocketDisconnect "
-    "EngineDeadError EngineShutDownError ProcessLookupError ContextTerminated ZMQError Again ActorDiedError RayActorError "
-    "ActorUnavailableError WorkerCrashedError RayTaskError NewConnectionError ProtocolError TimeoutError ChildFailedError ProcessRaisedException "
-    "ProcessExitedException QueueEmpty Empty EndOfStream WouldBlock BrokenResourceError ClosedResourceError HTTPException".split()
+    """
+    KeyboardInterrupt SystemExit CancelledError GeneratorExit BrokenPipeError ConnectionResetError
+    ConnectionAbortedError ConnectionRefusedError ConnectionError EOFError IncompleteReadError
+    ServerDisconnectedError ClientDisconnect ClientConnectorError ClientOSError ClientPayloadError
+    RemoteDisconnected RemoteProtocolError ReadError ReadTimeout ConnectError WebSocketDisconnect EngineDeadError
+    EngineShutDownError ProcessLookupError ContextTerminated ZMQError Again ActorDiedError RayActorError
+    ActorUnavailableError WorkerCrashedError RayTaskError NewConnectionError ProtocolError TimeoutError
+    ChildFailedError ProcessRaisedException ProcessExitedException QueueEmpty Empty EndOfStream WouldBlock
+    BrokenResourceError ClosedResourceError HTTPException
+    """.split()
+)
 )
 _PACKAGES = {
     r"flash_?infer|flash_?attn|flash_?mla": Component.ATTENTION,

@@ -17,12 +17,22 @@ from tasks.pure.diagnose.traces import Frame, Raised, Trace, raised_in
 __all__ = ["CHAIN", "ENVELOPE_TRACE", "Story"]
 
 CHAIN = re.compile(r"During handling of the above exception|direct cause of the following exception")
-ENVELOPE_TRACE = re.compile(r"Scheduler hit an exception|WorkerProc hit an exception|EngineCore encountered a fatal error|EngineCore hit an exception|TpModelWorker.* hit an exception")
-_ENGINE_LOOP = re.compile(r":(?:run_scheduler_process|event_loop\w*|worker_busy_loop|run_engine_core|run_busy_loop|run_data_parallel_controller_process)$")
+ENVELOPE_TRACE = re.compile(
+    r"Scheduler hit an exception|WorkerProc hit an exception|EngineCore encountered a fatal error|EngineCore hit an exception|TpModelWorker.* hit an exception"
+)
+_ENGINE_LOOP = re.compile(
+    r":(?:run_scheduler_process|event_loop\w*|worker_busy_loop|run_engine_core|run_busy_loop|run_data_parallel_controller_process)$"
+)
 _USAGE = re.compile(r"^\s*usage: |^\s+\[-|^\s+(?:--[\w-]+|\{)")
-_CAPTURE = re.compile(r"(?:Capture cuda graph|Capture CUDA graph|Piecewise CUDA Graph|Capturing .* graph)s? failed(?: with error)?:\s*(.*)$")
-_SPECULATIVE = re.compile(r"speculative_algorithm['\"]?(?:=|: )['\"]\w|speculative_config['\"]?(?:=|: )(?:\{|SpeculativeConfig)|num_speculative_tokens|--speculative-algo")
-_VALIDATION = re.compile(r"\s*(?:Value|Assertion) error, (.*)$")            # pydantic: the errors stand below the exception's line
+_CAPTURE = re.compile(
+    r"(?:Capture cuda graph|Capture CUDA graph|Piecewise CUDA Graph|Capturing .* graph)s? failed(?: with error)?:\s*(.*)$"
+)
+_SPECULATIVE = re.compile(
+    r"speculative_algorithm['\"]?(?:=|: )['\"]\w|speculative_config['\"]?(?:=|: )(?:\{|SpeculativeConfig)|num_speculative_tokens|--speculative-algo"
+)
+_VALIDATION = re.compile(
+    r"\s*(?:Value|Assertion) error, (.*)$"
+)  # pydantic: the errors stand below the exception's line
 _MANY_FOLLOW = re.compile(r"^\d+ validation errors? for |^Multiple exceptions|\(\d+ sub-exceptions?\)$")
 _PROMPTS = re.compile(r"num_prompts=(\d+)|--num-prompts[ =](\d+)")
 _DONE = re.compile(r"Successful requests:\s+(\d+)")
@@ -35,12 +45,15 @@ _BEGINS = {
 }  # fmt: skip
 
 _NOTICED_LATER = {"cuda_fault", "device_assert", "jit_compile"}  # kinds whose first line tells not where
-_SAME_EVENT = 80       # lines within which an exact text may follow a general one
-_UNDER_A_TRACE = 25    # lines of a message may follow the exception's own
-_SIGNS_OF_LIFE = 3     # batch lines after which a reported error was none
-_PROOF_OF_LIFE = 30    # batch lines after which even a fatal text was only quoted
+_SAME_EVENT = 80  # lines within which an exact text may follow a general one
+_UNDER_A_TRACE = 25  # lines of a message may follow the exception's own
+_RIGHT_BELOW = 12  # lines under an exception's own that still belong to its message
+_SIGNS_OF_LIFE = 3  # batch lines after which a reported error was none
+_PROOF_OF_LIFE = 30  # batch lines after which even a fatal text was only quoted
 _TEXT_LIMIT = 1_000
 _MOST_PENDING = 64
+_MOST_STREAMS = 256
+_LOST_AFTER = 4_000  # lines; a traceback that has not ended by then never will
 _ALSO_LIMIT = 16
 _SETTLED_AFTER = 5_000  # lines after a certain cause, beyond which nothing can change it
 
@@ -51,7 +64,7 @@ class Story:
     def __init__(self, catalogue: Catalogue, marks: Marks, literals: Prefilter, engine: str | None) -> None:
         self._entries = tuple((re.compile(e.pattern), e) for e in catalogue.failure)
         self._literals = literals
-        self._holders: dict[str, list[int]] = {}   # entries by the literals that a match of theirs holds
+        self._holders: dict[str, list[int]] = {}  # entries by the literals that a match of theirs holds
         for number, entry in enumerate(catalogue.failure):
             for literal in required_literals(entry.pattern):
                 self._holders.setdefault(literal, []).append(number)
@@ -64,14 +77,12 @@ class Story:
         self.phases = PhaseTracker(engine)
         self.facts = rules.Facts()
         self.also_seen: list[str] = []
-        self._trace = Trace()
-        self._chain = 0
-        self._raised_line: int | None = None
-        self._chained = False        # the next traceback belongs to the same chain
-        self._engine_trace = False   # an envelope opened it
+        self._traces = {"": Trace()}
+        self._trace = self._traces[""]  # of the stream that the line at hand belongs to
+        self._chains = 0
         self._certain: Cause | None = None
         self._pending: list[Cause] = []
-        self._life = 0               # batch lines since the first pending cause
+        self._life = 0  # batch lines since the first pending cause
         self._death: Cause | None = None
         self._after: Cause | None = None
         self._stalled: list[Cause] = []
@@ -87,7 +98,7 @@ class Story:
     @property
     def needs_all_lines(self) -> bool:
         """A traceback is open: each line matters until it ends."""
-        return self._trace.open
+        return any(trace.open for trace in self._traces.values())
 
     @property
     def waits_for_life(self) -> bool:
@@ -102,7 +113,9 @@ class Story:
     def settled(self, line: int) -> bool:
         """Whether nothing from this line on can change the cause."""
         cause = self._certain
-        return cause is not None and self._death is not None and line > max(cause.line, self._death.line) + _SETTLED_AFTER
+        return (
+            cause is not None and self._death is not None and line > max(cause.line, self._death.line) + _SETTLED_AFTER
+        )
 
     def batch_lines(self, count: int) -> None:
         """So many batch lines passed since the last line that was read."""
@@ -142,7 +155,7 @@ class Story:
             self.phases.scheduler_seen(line)
         if self._advice.pattern:
             text = self._advice.sub("", text)
-            line = Line(line.number, text, line.rank, line.stamp)
+            line = replace(line, text=text)
         self._read_fault(line)
 
     def _pass_mark(self, restart: bool, line: Line) -> None:
@@ -187,24 +200,25 @@ class Story:
 
     def _read_fault(self, line: Line) -> None:
         text = line.text
+        self._trace = self._trace_of(line)
         if CHAIN.search(text):
-            self._chained = True
+            self._trace.chained = True
             return
         if ENVELOPE_TRACE.search(text):
-            self._engine_trace = True
+            self._trace.enveloped = True
             self.phases.scheduler_seen(line)
             self._die(line)
         source = self._trace.source
         if self._trace.begin(line):
-            self._chain += not self._chained
-            self._chained, self._raised_line = False, None
+            self._chains += not self._trace.chained
+            self._trace.chain, self._trace.chained = self._chains, False
             return
         was_open = self._trace.open
         raised = self._trace.read(line) if was_open else raised_in(text)
         if verdict := _VALIDATION.match(text):
             raised = Raised("ValueError", verdict[1])
         elif raised is not None and _MANY_FOLLOW.search(raised.message):
-            self._raised_line = line.number
+            self._trace.raised_line = line.number
             return
         if was_open and not self._trace.open and self._trace.fault:
             self._frames_of_a_crash()
@@ -213,11 +227,19 @@ class Story:
         if raised is not None and (raised.message == "" or raised.name == "AssertionError" and not raised.message):
             source = self._trace.source
             if source is not None:
-                line = Line(source.number, source.text.strip(), line.rank or source.rank, line.stamp)
+                line = Line(source.number, source.text.strip(), line.rank or source.rank, line.stamp, line.stream)
                 text = line.text
         self._read_text(line, text, raised)
         if raised is not None:
-            self._engine_trace = False
+            self._trace.enveloped = False
+
+    def _trace_of(self, line: Line) -> Trace:
+        for trace in self._traces.values():
+            if trace.open and line.number - trace.first_line > _LOST_AFTER:
+                trace.open = False
+        if line.stream not in self._traces and len(self._traces) < _MOST_STREAMS:
+            self._traces[line.stream] = Trace()
+        return self._traces.get(line.stream, self._traces[""])
 
     def _read_text(self, line: Line, text: str, raised: Raised | None) -> None:
         dead = self._deaths.search(text) is not None
@@ -228,12 +250,12 @@ class Story:
         if _SESSION.search(text):
             self._session = self._session or self._cause(_SESSION_READING, line, ())
         if raised is not None:
-            self._raised_line = line.number
-        near = self._raised_line is not None and line.number - self._raised_line <= _UNDER_A_TRACE
+            self._trace.raised_line = line.number
+        near = self._trace.raised_line is not None and line.number - self._trace.raised_line <= _UNDER_A_TRACE
         frames = self._trace.innermost if near or self._trace.open else ()
         reading = self._match(text, raised, frames, envelope=dead)
         if reading is not None:
-            self._weigh(self._cause(reading, line, frames))
+            self._weigh(replace(self._cause(reading, line, frames), raised=raised is not None))
         elif self._certain is None or line.number <= self._certain.line + 6:
             self._look_for_cure(text)
 
@@ -242,11 +264,17 @@ class Story:
         capture = _CAPTURE.search(text)
         near = {number for literal in self._literals.within(text) for number in self._holders.get(literal, ())}
         for pattern, entry in (self._entries[number] for number in sorted(near)):
-            if (raised or capture or not entry.raised) and (not entry.phases or phase in entry.phases) and pattern.search(text):
+            if (
+                (raised or capture or not entry.raised)
+                and (not entry.phases or phase in entry.phases)
+                and pattern.search(text)
+            ):
                 return Reading.of(entry)
         if capture is not None:
-            return _EMPTY_CAPTURE if not capture[1].strip() or "Piecewise" in text else rules.read_exception(
-                Raised("RuntimeError", capture[1]), "", Phase.GRAPH_CAPTURE, frames
+            return (
+                _EMPTY_CAPTURE
+                if not capture[1].strip() or "Piecewise" in text
+                else rules.read_exception(Raised("RuntimeError", capture[1]), "", Phase.GRAPH_CAPTURE, frames)
             )
         if raised is None or envelope:
             return None
@@ -255,7 +283,11 @@ class Story:
     def _cause(self, reading: Reading, line: Line, frames: Sequence[Frame]) -> Cause:
         phase = rules.serving_phase(self.phases.at(line.number), frames)
         text = line.text
-        if any("graph_runner" in f.path or "capture" in f.function for f in frames[:3]) and phase in {Phase.KV_ALLOC, Phase.WARMUP} and not self.phases.serving:
+        if (
+            any("graph_runner" in f.path or "capture" in f.function for f in frames[:3])
+            and phase in {Phase.KV_ALLOC, Phase.WARMUP}
+            and not self.phases.serving
+        ):
             phase = Phase.GRAPH_CAPTURE
         if reading.by_phase and phase is not Phase.BENCH:
             reading = rules.device_memory(reading, text, phase, frames, weights_begun=self.phases.weights_begun)
@@ -266,7 +298,12 @@ class Story:
             reading = reading.but(component=component, action=rules.action_of(reading, component, text))
         if reading.kind == "nan" and self.facts.ue8m0_warned and self.facts.deep_gemm_moe:
             reading = reading.but(component=Component.MOE, action=Action.OTHER_FLAG)
-        if reading.kind == "device_assert" and reading.component is Component.UNKNOWN and self.facts.speculative and not reading.general:
+        if (
+            reading.kind == "device_assert"
+            and reading.component is Component.UNKNOWN
+            and self.facts.speculative
+            and not reading.general
+        ):
             reading = reading.but(component=Component.SPECULATIVE, action=Action.OTHER_FLAG)
         if reading.kind == "port":
             reading = rules.bound_by_http(reading, frames)
@@ -274,11 +311,15 @@ class Story:
             reading = rules.fallen_in_bench(reading)
         if reading.kind == "port" and reading.component is Component.HOST and phase is not Phase.BENCH:
             phase = Phase.WARMUP
-        if frames and reading.grade == "reported" and (self._engine_trace or any(_ENGINE_LOOP.search(str(f)) for f in frames)):
+        if (
+            frames
+            and reading.grade == "reported"
+            and (self._trace.enveloped or any(_ENGINE_LOOP.search(str(f)) for f in frames))
+        ):
             reading = reading.but(grade="fatal")
         frame = next((str(f) for f in frames if f.engine), None)
         rank = line.rank or (self._trace.rank if frames else None)
-        return Cause(reading, line.number, text.strip()[:_TEXT_LIMIT], phase, rank, frame, self._chain)
+        return Cause(reading, line.number, text.strip()[:_TEXT_LIMIT], phase, rank, frame, self._trace.chain)
 
     def _weigh(self, cause: Cause) -> None:
         reading = cause.reading
@@ -328,7 +369,7 @@ class Story:
         if not first.reading.general or cause.reading.general:
             return
         near = cause.line - first.line <= _SAME_EVENT or (cause.chain == first.chain and first.chain > 0)
-        if near and cause.reading.grade in {"fatal", "reported", "lives"} and cause.reading.kind not in {"nccl", "unknown", "hang"}:
+        if near and _explains(cause, first):
             self._certain = cause
             self._look_for_cure(cause.text)
 
@@ -369,7 +410,9 @@ class Story:
 
     def _die(self, line: Line) -> None:
         if self._death is None:
-            self._death = Cause(_CUT, line.number, line.text.strip()[:_TEXT_LIMIT], self.phases.at(line.number), line.rank)
+            self._death = Cause(
+                _CUT, line.number, line.text.strip()[:_TEXT_LIMIT], self.phases.at(line.number), line.rank
+            )
         self._confirm()
 
     def _look_for_cure(self, text: str) -> None:
@@ -384,6 +427,15 @@ class Story:
         if done and self.facts.asked_prompts and int(done[1]) < self.facts.asked_prompts:
             return self._cause(_SOME_FAILED, line, ())
         return None
+
+    def end(self) -> None:
+        """No line follows. An assertion whose traceback is cut off below its source line is one all the same."""
+        for trace in self._traces.values():
+            source = trace.source
+            if trace.open and source is not None and source.text.strip().startswith("assert "):
+                self._trace, trace.open = trace, False
+                line = replace(source, text=source.text.strip(), rank=source.rank or trace.rank)
+                self._read_text(line, line.text, Raised("AssertionError", ""))
 
     # -- answers
 
@@ -405,9 +457,10 @@ class Story:
             return self._certain
         if self._pending and ended and not self.phases.serving:
             first = self._pending[0]
-            return next(
-                (c for c in self._pending if not c.reading.general and c.line - first.line <= _SAME_EVENT), first
-            ) if first.reading.general else first
+            if not first.reading.general:
+                return first
+            near = (c for c in self._pending if not c.reading.general and c.line - first.line <= _SAME_EVENT)
+            return next((c for c in near if _explains(c, first)), first)
         if self._after is not None and (self._death or ended and not self.phases.serving):
             return self._after
         if self._death is not None:
@@ -424,25 +477,65 @@ class Story:
         return None
 
 
+def _explains(exact: Cause, general: Cause) -> bool:
+    """Whether an exact text tells what a general one before it was about, and not what came of it."""
+    if exact.reading.grade not in {"fatal", "reported", "lives"}:
+        return False
+    if exact.line - general.line <= _RIGHT_BELOW and not exact.raised and general.raised:
+        return exact.reading.kind not in {
+            "unknown",
+            "hang",
+            "nccl",
+        }  # the message of the exception goes on below its line
+    return exact.reading.kind in _EXPLAINED_BY.get(general.reading.kind, {general.reading.kind})
+
+
+_EXPLAINED_BY = {
+    "device_assert": {"device_assert", "nan"},
+    "cuda_fault": {"cuda_fault", "device_assert", "nan", "gpu_fault", "no_kernel_image"},
+    "jit_compile": {"jit_compile", "no_kernel_image", "unsupported"},
+    "nccl": {"nccl", "cuda_fault", "gpu_fault"},
+    "version_mismatch": {"version_mismatch", "gpu_fault"},
+    "unsupported": {"unsupported", "jit_compile", "no_kernel_image", "cuda_fault"},
+}
+
+
 def _own(kind: str, component: Component, action: Action, means: str, cure: str) -> Reading:
     return Reading(kind, component, action, means, cure, source="LABELS.md")
 
 
 _CUT = _own(
-    "unknown", Component.UNKNOWN, Action.STOP, "The server failed, but the log holds only what followed from it.",
+    "unknown",
+    Component.UNKNOWN,
+    Action.STOP,
+    "The server failed, but the log holds only what followed from it.",
     "Read the log of the other rank or of the time before.",
 )
 _HANGS = _own(
-    "hang", Component.UNKNOWN, Action.RETRY_SAME, "A step began and never ended.", "Start again; if it recurs, look at the network and the GPUs.",
+    "hang",
+    Component.UNKNOWN,
+    Action.RETRY_SAME,
+    "A step began and never ended.",
+    "Start again; if it recurs, look at the network and the GPUs.",
 )
 _EMPTY_CAPTURE = _own(
-    "unsupported", Component.GRAPH, Action.OTHER_FLAG, "CUDA graph capture failed for a reason other than memory.",
+    "unsupported",
+    Component.GRAPH,
+    Action.OTHER_FLAG,
+    "CUDA graph capture failed for a reason other than memory.",
     "Capture without torch.compile or piecewise graphs, or switch graphs off.",
 )
 _SOME_FAILED = _own(
-    "bench_client", Component.CLIENT, Action.RETRY_SAME, "Some requests of the benchmark failed.", "Run the benchmark again and look at its errors.",
+    "bench_client",
+    Component.CLIENT,
+    Action.RETRY_SAME,
+    "Some requests of the benchmark failed.",
+    "Run the benchmark again and look at its errors.",
 ).but(grade="lives")
 _SESSION_READING = _own(
-    "jit_compile", Component.GEMM, Action.RETRY_SAME, "A compile session outlasted the deadline of the other ranks.",
+    "jit_compile",
+    Component.GEMM,
+    Action.RETRY_SAME,
+    "A compile session outlasted the deadline of the other ranks.",
     "Start again with the compiled kernels in the cache, or compile beforehand.",
 ).but(grade="fatal")

@@ -45,7 +45,7 @@ class Raised:
 
 @dataclass(slots=True)
 class Trace:
-    """The traceback that is being printed, or the last one."""
+    """The traceback that one stream is printing, or its last one."""
 
     open: bool = False
     frames: list[Frame] = field(default_factory=list)
@@ -53,6 +53,11 @@ class Trace:
     rank: str | None = None
     lines: int = 0
     fault: bool = False          # faulthandler's: innermost frame first, no exception line
+    enveloped: bool = False      # an engine's envelope announced it: the engine ends of it
+    chained: bool = False        # the next one belongs to the same chain
+    chain: int = 0
+    first_line: int = 0
+    raised_line: int | None = None
 
     def begin(self, line: Line) -> bool:
         """Whether the line opens a traceback; if so, what was open is forgotten."""
@@ -61,6 +66,7 @@ class Trace:
         self.fault = "call last" not in line.text
         self.open, self.frames, self.source, self.lines = True, [], None, 0
         self.rank = line.rank or self.rank
+        self.first_line, self.raised_line = line.number, None
         return True
 
     def read(self, line: Line) -> Raised | None:
