@@ -168,7 +168,6 @@ _CONSEQUENCES = frozenset(
     BrokenResourceError ClosedResourceError HTTPException
     """.split()
 )
-)
 _PACKAGES = {
     r"flash_?infer|flash_?attn|flash_?mla": Component.ATTENTION,
     r"deep_?gemm": Component.GEMM,
