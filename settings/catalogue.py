@@ -10,7 +10,7 @@ from settings.milestones import Pattern, Regex
 from settings.source import SETTINGS_DIR, Declared, load, nearest
 from settings.words import LOG_KINDS, Action, Component
 
-__all__ = ["Catalogue", "Failure", "Grade", "Hint", "Naming", "shipped_catalogue"]
+__all__ = ["Catalogue", "Failure", "Grade", "Hint", "Meaning", "Naming", "Ruling", "shipped_catalogue"]
 
 # How far a text can be trusted to be the end of the server:
 #   fatal      nothing serves on after it
@@ -31,22 +31,34 @@ def _known(kind: str) -> str:
 Kind = Annotated[str, AfterValidator(_known)]
 
 
-class Failure(Declared):
-    """One signature. The first entry that fits a line decides, so the more exact ones stand first."""
+class Meaning(Declared):
+    """What a kind of failure is, and what to do about it."""
 
     kind: Kind = Field(description="failure kind, LABELS.md")
     component: Component = Field(description="part of the stack; see by_frame")
     action: Action = Field(description="first step that the log alone supports")
     means: str = Field(min_length=1, description="what happened, one plain sentence")
     cure: str = Field(min_length=1, alias="try", description="what to try, one plain sentence")
+    source: str = Field("LABELS.md", min_length=1, description="where the fact comes from")
+    grade: Grade = Field("reported", description="how surely this ends the server")
+    general: bool = Field(False, description="yields to a more exact text of the same event")
+    by_frame: bool = Field(False, description="component and action come from the text and the innermost frames")
+    by_phase: bool = Field(False, description="device memory: the kind comes from the phase")
+
+
+class Ruling(Meaning):
+    """What a named rule decides by place and order, or, as a last resort, by words in an unknown exception."""
+
+    words: Regex | None = Field(None, description="regular expression, read without regard to case")
+
+
+class Failure(Meaning):
+    """One signature. The first entry that fits a line decides, so the more exact ones stand first."""
+
     pattern: Pattern = Field(description="regular expression, searched in the line without its prefixes")
     example: str = Field(min_length=1, description="a line that this pattern fits and no other entry's does")
     source: str = Field(min_length=1, description="where the fact comes from")
-    grade: Grade = Field("reported", description="how surely this ends the server")
-    general: bool = Field(False, description="yields to a more exact text of the same event")
     raised: bool = Field(False, description="counts in an exception's line only: others use its words in passing")
-    by_frame: bool = Field(False, description="component and action come from the text and the innermost frames")
-    by_phase: bool = Field(False, description="device memory: the kind comes from the phase")
     phases: tuple[str, ...] = Field((), description="counts in these phases only; empty: in all")
 
     @model_validator(mode="after")
@@ -80,6 +92,7 @@ class Catalogue(Declared):
     ignored: tuple[Regex, ...] = Field(description="lines that are never evidence")
     deaths: tuple[Pattern, ...] = Field(description="lines that say the server ended of a failure, never why")
     failure: tuple[Failure, ...]
+    ruling: dict[str, Ruling]
     hint: tuple[Hint, ...] = ()
     naming: tuple[Naming, ...] = ()
 

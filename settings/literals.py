@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from functools import cache
 from itertools import product
 from re import _constants as op  # type: ignore[attr-defined]  # CPython's own parser, not a second one
-from re import _parser
+from re import _parser  # type: ignore[attr-defined]
 from typing import Any
 
 __all__ = ["SHORTEST", "required_literals"]

@@ -109,7 +109,7 @@ class Diagnoser:
             kind=reading.kind, phase=phase, component=reading.component, action=reading.action,
             engine=story.phases.engine,
             evidence=Evidence(line=line, text=cause.text if line else "", rank=cause.rank, file=self._file, frame=cause.frame),
-            means=reading.means, try_=reading.cure, flag=flag, value=value, source=reading.source,
+            means=reading.meaning.means, try_=reading.meaning.cure, flag=flag, value=value, source=reading.meaning.source,
             also_seen=tuple(story.also_seen),
         )  # fmt: skip
 

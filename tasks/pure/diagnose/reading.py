@@ -1,8 +1,9 @@
-"""What one line can be read as: an entry of the catalogue, or what a named rule makes of it."""
+"""What a line is read as, and where it stood."""
 
 from dataclasses import dataclass, replace
+from typing import Self
 
-from settings.catalogue import Failure, Grade
+from settings.catalogue import Grade, Meaning
 from settings.words import Action, Component, Phase
 
 __all__ = ["Cause", "Reading"]
@@ -10,28 +11,25 @@ __all__ = ["Cause", "Reading"]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A kind of failure that a text speaks of."""
+    """A failure that a text speaks of: an entry of the catalogue, with what the rules know better at this place."""
 
-    kind: str
+    meaning: Meaning
     component: Component
     action: Action
-    means: str
-    cure: str
-    source: str | None = None
-    grade: Grade = "reported"
-    general: bool = False
-    by_frame: bool = False
-    by_phase: bool = False
+    grade: Grade
+    general: bool
+    by_frame: bool
 
     @classmethod
-    def of(cls, entry: Failure) -> "Reading":
-        return cls(
-            entry.kind, entry.component, entry.action, entry.means, entry.cure, entry.source,
-            entry.grade, entry.general, entry.by_frame, entry.by_phase,
-        )  # fmt: skip
+    def of(cls, meaning: Meaning) -> Self:
+        return cls(meaning, meaning.component, meaning.action, meaning.grade, meaning.general, meaning.by_frame)
 
-    def but(self, **changes: object) -> "Reading":
-        return replace(self, **changes)  # type: ignore[arg-type]  # the fields are checked where this is called
+    @property
+    def kind(self) -> str:
+        return self.meaning.kind
+
+    def at(self, component: Component, action: Action) -> "Reading":
+        return replace(self, component=component, action=action)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +41,6 @@ class Cause:
     text: str
     phase: Phase
     rank: str | None = None
-    frame: str | None = None
-    raised: bool = False  # an exception's line, not one of a message's or a tool's output
-    chain: int = 0  # tracebacks joined by "During handling of the above exception" share a number
+    frame: str | None = None  # innermost engine frame
+    raised: bool = False      # an exception's line, not one of a message's or a tool's output
+    chain: int = 0            # tracebacks joined by "During handling of the above exception" share a number

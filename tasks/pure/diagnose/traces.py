@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from tasks.pure.diagnose.lines import Line
 
-__all__ = ["Frame", "Raised", "Trace"]
+__all__ = ["Frame", "Raised", "Trace", "raised_in"]
 
 _BEGIN = re.compile(r"Traceback \(most recent call last\)|Current thread .* \(most recent call first\)|^Thread 0x")
 _FRAME = re.compile(r'^\s*(?:\| *)?File "([^"]+)", line \d+(?:,? in (.+?))?(?: \[repeated .*\])?\s*$')
@@ -56,11 +56,13 @@ class Trace:
     enveloped: bool = False      # an engine's envelope announced it: the engine ends of it
     chained: bool = False        # the next one belongs to the same chain
     chain: int = 0
+    at_frame: bool = False       # the line just read was one of its frames
     first_line: int = 0
     raised_line: int | None = None
 
     def begin(self, line: Line) -> bool:
         """Whether the line opens a traceback; if so, what was open is forgotten."""
+        self.at_frame = False
         if not _BEGIN.search(line.text):
             return False
         self.fault = "call last" not in line.text
@@ -72,10 +74,12 @@ class Trace:
     def read(self, line: Line) -> Raised | None:
         """Take a line of the open traceback; the exception when this is its line."""
         self.lines += 1
+        self.at_frame = False
         if self.lines > _MOST_LINES:
             self.open = False
             return None
         if frame := _frame(line.text):
+            self.at_frame = True
             if len(self.frames) < _MOST_FRAMES:
                 self.frames.append(frame)
             return None
