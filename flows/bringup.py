@@ -4,22 +4,27 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from prefect import flow, get_run_logger, runtime
 from prefect.client.schemas.objects import State
 from prefect.events import emit_event
 from prefect.states import Completed, Failed
+from prefect.utilities.annotations import quote
 
 from flows.artifacts import show_attempt, show_branch
 from flows.listeners import LISTENERS, SHOW
 from settings.inputs import DEFAULT_LADDER, Inputs, load_inputs
+from settings.source import BadInput
 from settings.words import AttemptOutcome, RunOutcome, Stage
 from tasks import steps
 from tasks.attempt import Book, skipped
 from tasks.faults import StageReport
 from tasks.host import HostError
 from tasks.opening import HostBusy, open_session, remember_build, seen_build
+from tasks.pure.expect import cannot_serve
+from tasks.pure.ladder_plan import check_args
 from tasks.pure.names import RUN_STATES, state_name
 from tasks.pure.plan import Unspellable, Wanted, build_plan
 from tasks.pure.record import Attempt, Build, Halt, HostSummary, LadderRef, RunRecord
@@ -42,7 +47,13 @@ class RunEnd:
     halt: Halt
 
 
-@flow(name="glm5-bringup", flow_run_name="{target}-{ladder}", retries=0, persist_result=False)
+def _run_name() -> str:
+    """E.g. "gpu8-glm5-sm120", also where target and ladder are paths."""
+    told = runtime.flow_run.get_parameters()
+    return f"{Path(told['target']).stem}-{Path(told['ladder']).stem}"
+
+
+@flow(name="glm5-bringup", flow_run_name=_run_name, retries=0, persist_result=False)
 def bringup(
     target: str = "rehearsal", ladder: str = DEFAULT_LADDER, runs: str | None = None, keep: bool = False
 ) -> State[RunEnd]:
@@ -87,16 +98,21 @@ class _Run:
         except HostError as e:
             end = self._host_lost(e)
         except Exception as e:
-            self._ended(End(RunOutcome.ERROR, Halt(reason=f"{type(e).__name__}: {e}", by="error")))
+            if (signal := _signal_behind(e)) is not None:
+                self._ended(End(RunOutcome.CANCELLED, Halt(reason="cancelled or interrupted", by="user")))
+                raise signal from e
+            reason = str(e) if isinstance(e, BadInput) else f"{type(e).__name__}: {e}"
+            self._ended(End(RunOutcome.ERROR, Halt(reason=reason, by="error")))
             raise
         except BaseException:
-            self._ended(End(RunOutcome.CANCELLED, Halt(reason="cancelled or interrupted", by="user")), "interrupted")
+            self._ended(End(RunOutcome.CANCELLED, Halt(reason="cancelled or interrupted", by="user")))
             raise
         return self._ended(end)
 
     def _host_taken(self) -> End:
         with open_session(self.inputs, self.folder, self.record.run_id, show=SHOW.get()) as session:
-            session.capabilities = steps.probe(session)
+            as_it_is: Any = quote(session)  # Prefect would walk through it to look for futures
+            session.capabilities = steps.probe(as_it_is, self.inputs.target.name)
             build = session.capabilities.build
             session.new_build = not seen_build(session, build)
             self.record = self.record.model_copy(
@@ -104,6 +120,10 @@ class _Run:
             )
             self._store()
             log.info("host.probed", version=build.version, problems=list(session.capabilities.problems))
+            check_args(session.ladder, session.engine, session.capabilities, file=self.inputs.ladder_file)
+            refused = cannot_serve(session.engine, session.capabilities)
+            if refused:
+                return End(RunOutcome.STOPPED, Halt(reason=refused, by="preflight"))
             return self._walk(session)
 
     def _walk(self, session: Session) -> End:
@@ -153,17 +173,18 @@ class _Run:
 
     def _host_lost(self, error: HostError) -> End:
         log.warning("host.lost", why=str(error))
-        self._close_book("interrupted", f"the host was lost: {error}")
+        self._close_book(f"the host was lost: {error}")
         return End(RunOutcome.HOST_LOST, Halt(reason=str(error), by="host"))
 
-    def _close_book(self, kind: str, why: str) -> None:
+    def _close_book(self, why: str) -> None:
+        """An attempt that the end of the run cut short is stored as aborted."""
         if self.book is not None:
-            self.book.abort(kind, why)
+            self.book.abort("interrupted", why)
             self.trail.append(self.book.attempt())
             self.book = None
 
-    def _ended(self, end: End, kind: str | None = None) -> State[RunEnd]:
-        self._close_book(kind or "interrupted", end.halt.reason)
+    def _ended(self, end: End) -> State[RunEnd]:
+        self._close_book(end.halt.reason)
         self.record = self.record.model_copy(
             update={"outcome": end.outcome, "halt": end.halt, "winner": end.winner, "ended_at": datetime.now(UTC)}
         )
@@ -194,7 +215,7 @@ def attempt(book: Book, n: int, rung: str, keep: bool) -> State[None]:
     if book.outcome is AttemptOutcome.PASSED and keep:
         session.kept = session.supervisor.keep(deadline=session.call())
     elif book.server:
-        book.add(_report(steps.stop(session, book.server, return_state=True)))
+        book.add(_report(steps.stop(book, return_state=True)))
         session.running = None
     entry = book.attempt()
     reason = entry.diagnosis.means if entry.diagnosis else "every gate passed"
@@ -210,23 +231,21 @@ def attempt(book: Book, n: int, rung: str, keep: bool) -> State[None]:
 
 def _run_gates(book: Book) -> None:
     """Preflight, launch, and the gates of the ladder in their order; the first that fails ends it."""
-    session, n, rung = book.session, book.n, book.wanted.rung
-    if _failed(book.add(_report(steps.preflight(session, n, rung, book.plan, return_state=True)))):
+    if _failed(book.add(_report(steps.preflight(book, return_state=True)))):
         return
-    session.running = book.id
-    launched = book.add(_report(steps.launch(session, n, rung, book.id, book.plan, return_state=True)))
-    if _failed(launched) or launched.server is None:
+    book.session.running = book.id
+    if _failed(book.add(_report(steps.launch(book, return_state=True)))):
         return
     gates: dict[Stage, Any] = {
         Stage.READY: steps.wait_ready, Stage.WARMUP: steps.warm_up, Stage.DECODE: steps.decode,
         Stage.BENCH: steps.bench, Stage.RECHECK: steps.recheck,
     }  # fmt: skip
-    wanted = {Stage.READY, *session.ladder.gates}
+    wanted = {Stage.READY, *book.session.ladder.gates}
     for stage, gate in gates.items():
         doubtful = stage is Stage.RECHECK and book.failure is not None  # a load test that measured nothing
         if not (stage in wanted or doubtful):
             continue
-        if _failed(book.add(_report(gate(session, launched.server, return_state=True)))):
+        if _failed(book.add(_report(gate(book, return_state=True)))):
             return
 
 
@@ -246,6 +265,14 @@ def _result(state: State[Any]) -> Any:
     if isinstance(found, BaseException):
         raise found
     return found
+
+
+def _signal_behind(error: BaseException) -> BaseException | None:
+    """The Ctrl-C or SIGTERM that an error came of: inside its own engine Prefect 3.9 raises a ValueError over it."""
+    seen: BaseException | None = error
+    while seen is not None and isinstance(seen, Exception):
+        seen = seen.__cause__ or seen.__context__
+    return seen
 
 
 def _prefect_listener() -> Any:

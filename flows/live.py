@@ -77,7 +77,7 @@ def _sentence(event: str, f: Mapping[str, Any]) -> str:
         case "host.locked":
             return f"host {f['host']} is ours ({f['owner']})" + (f"; left over: {f['left']}" if f["left"] else "")
         case "host.probed":
-            return f"build {f['version'] or 'unknown'}" + "".join(f"\n          not known: {p}" for p in f["problems"])
+            return f"build {f['version'] or 'unknown'}"
         case "attempt.started":
             return f"{f['n']}. {f['rung']}" + (f" with {', '.join(f['remedies'])}" if f["remedies"] else "")
         case "stage.ended":

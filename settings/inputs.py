@@ -27,6 +27,7 @@ class Inputs:
     target: Target
     ladder: Ladder
     ladder_name: str
+    ladder_file: str
     ladder_sha256: str
     engine: Engine
     catalogue: Catalogue
@@ -46,6 +47,7 @@ def load_inputs(target: str, ladder: str, **target_flags: Any) -> Inputs:
         target=load_target(target, **target_flags),
         ladder=tree,
         ladder_name=path.stem,
+        ladder_file=str(path),
         ladder_sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
         engine=load_engine(tree.engine),
         catalogue=shipped_catalogue(),

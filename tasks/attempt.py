@@ -24,6 +24,17 @@ class Book:
         self.server: Server | None = None
         self._aborted: Diagnosis | None = None
 
+    @property
+    def rung(self) -> str:
+        return self.wanted.rung
+
+    @property
+    def launched(self) -> Server:
+        """The server, once there is one."""
+        if self.server is None:
+            raise RuntimeError(f"attempt {self.id} has launched nothing yet")
+        return self.server
+
     def add(self, report: StageReport) -> StageReport:
         self.reports.append(report)
         self.server = report.server or self.server

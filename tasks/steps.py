@@ -10,14 +10,14 @@ from prefect.tasks import Task
 
 from settings.words import AttemptOutcome
 from tasks import stages
+from tasks.attempt import Book
 from tasks.faults import StageReport
 from tasks.host import HostLost, HostUnreachable
 from tasks.probe import probe as probe_host
 from tasks.pure.capabilities import Capabilities
 from tasks.pure.names import state_name
-from tasks.pure.plan import LaunchPlan
 from tasks.runlog import log
-from tasks.session import Server, Session
+from tasks.session import Session
 
 __all__ = ["bench", "decode", "launch", "preflight", "probe", "recheck", "stop", "wait_ready", "warm_up"]
 
@@ -48,46 +48,50 @@ _STEP: dict[str, Any] = {
 }
 
 
-@task(name="probe", task_run_name="probe {session.target.name}", **_STEP)
-def probe(session: Session) -> Capabilities:
+@task(name="probe", task_run_name="probe {name}", **_STEP)
+def probe(session: Session, name: str) -> Capabilities:  # noqa: ARG001 - the name is for the run page
     return probe_host(session.host, session.target, session.engine, deadline=session.probe_deadline())
 
 
-@task(name="preflight", task_run_name="{rung}: preflight", **_STEP)
-def preflight(session: Session, n: int, rung: str, plan: LaunchPlan) -> State[StageReport]:
-    return _as_state(stages.preflight(session, n, rung, plan))
+# The steps of an attempt take its book, a plain object: Prefect walks through dataclasses and models to look for
+# futures, and a session holds the whole catalogue.
 
 
-@task(name="launch", task_run_name="{rung}: launch", **_STEP)
-def launch(session: Session, n: int, rung: str, attempt_id: str, plan: LaunchPlan) -> State[StageReport]:
-    return _as_state(stages.launch(session, n, rung, attempt_id, plan))
+@task(name="preflight", task_run_name="{book.rung}: preflight", **_STEP)
+def preflight(book: Book) -> State[StageReport]:
+    return _as_state(stages.preflight(book.session, book.n, book.rung, book.plan))
 
 
-@task(name="ready", task_run_name="{server.rung}: ready", **_STEP)
-def wait_ready(session: Session, server: Server) -> State[StageReport]:
-    return _as_state(stages.wait_ready(session, server))
+@task(name="launch", task_run_name="{book.rung}: launch", **_STEP)
+def launch(book: Book) -> State[StageReport]:
+    return _as_state(stages.launch(book.session, book.n, book.rung, book.id, book.plan))
 
 
-@task(name="warmup", task_run_name="{server.rung}: warmup", **_STEP)
-def warm_up(session: Session, server: Server) -> State[StageReport]:
-    return _as_state(stages.warm_up(session, server))
+@task(name="ready", task_run_name="{book.rung}: ready", **_STEP)
+def wait_ready(book: Book) -> State[StageReport]:
+    return _as_state(stages.wait_ready(book.session, book.launched))
 
 
-@task(name="decode", task_run_name="{server.rung}: decode", **_STEP)
-def decode(session: Session, server: Server) -> State[StageReport]:
-    return _as_state(stages.decode(session, server))
+@task(name="warmup", task_run_name="{book.rung}: warmup", **_STEP)
+def warm_up(book: Book) -> State[StageReport]:
+    return _as_state(stages.warm_up(book.session, book.launched))
 
 
-@task(name="bench", task_run_name="{server.rung}: bench", **_STEP)
-def bench(session: Session, server: Server) -> State[StageReport]:
-    return _as_state(stages.bench(session, server))
+@task(name="decode", task_run_name="{book.rung}: decode", **_STEP)
+def decode(book: Book) -> State[StageReport]:
+    return _as_state(stages.decode(book.session, book.launched))
 
 
-@task(name="recheck", task_run_name="{server.rung}: recheck", **_STEP)
-def recheck(session: Session, server: Server) -> State[StageReport]:
-    return _as_state(stages.recheck(session, server))
+@task(name="bench", task_run_name="{book.rung}: bench", **_STEP)
+def bench(book: Book) -> State[StageReport]:
+    return _as_state(stages.bench(book.session, book.launched))
 
 
-@task(name="stop", task_run_name="{server.rung}: stop", **_STEP)
-def stop(session: Session, server: Server) -> State[StageReport]:
-    return _as_state(stages.stop(session, server))
+@task(name="recheck", task_run_name="{book.rung}: recheck", **_STEP)
+def recheck(book: Book) -> State[StageReport]:
+    return _as_state(stages.recheck(book.session, book.launched))
+
+
+@task(name="stop", task_run_name="{book.rung}: stop", **_STEP)
+def stop(book: Book) -> State[StageReport]:
+    return _as_state(stages.stop(book.session, book.launched))

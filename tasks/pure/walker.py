@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
 from settings.ladder import ArgValue, Edge, Ladder, Remedy
-from settings.words import AttemptOutcome, Component, RunOutcome
+from settings.words import AttemptOutcome, Component, RunOutcome, Stage
 from tasks.pure.record import Attempt, Diagnosis, Halt, HaltBy, Move
 
 __all__ = ["End", "Step", "Try", "next_move"]
@@ -94,6 +94,9 @@ def _follow(ladder: Ladder, trail: Sequence[Attempt], last: Attempt, diagnosis: 
                 continue
             return _onward(ladder, trail, name, _following_fresh(ladder, trail), "next", "skipped: on in file order")
         if edge.stop is not None:
+            if last.failed_stage is Stage.PREFLIGHT:
+                reason = f"{diagnosis.means}; to try: {diagnosis.try_}" if diagnosis.try_ else diagnosis.means
+                return _stop(reason, "preflight", RunOutcome.STOPPED, name)
             if not name.startswith("default."):
                 leads_on = any(e.goto or e.next for e in ladder.rung[last.rung].on)
                 return _stop(edge.stop, "rung", RunOutcome.STOPPED if leads_on else RunOutcome.EXHAUSTED, name)

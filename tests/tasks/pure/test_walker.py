@@ -1,6 +1,8 @@
 """The walk over a ladder: precedence, remedies, stickiness, retries, skips, guard, budget; and every shipped path."""
 
+import itertools
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from settings.engine import load_engine
-from settings.ladder import Ladder
+from settings.ladder import Edge, Ladder
 from settings.ladder_check import check_ladder
 from settings.source import SETTINGS_DIR, load
 from settings.words import LOG_KINDS, OWN_KINDS, Action, AttemptOutcome, Component, Phase, RunOutcome, Stage
@@ -217,6 +219,17 @@ def test_a_stop_of_a_last_rung_exhausts_and_any_other_stop_stops() -> None:
     assert (other.outcome, other.halt.by) == (RunOutcome.STOPPED, "edge")
 
 
+def test_a_stop_before_the_launch_is_the_preflights() -> None:
+    walk = Walk(ladder())
+    cause = diagnosis("gpu_busy", means="pid 7 holds GPU 0", try_="ask its owner")
+    walk.trail.append(
+        Attempt(n=1, id="a1", rung="auto", outcome=AttemptOutcome.FAILED, failed_stage=Stage.PREFLIGHT, diagnosis=cause)
+    )
+    end = next_move(walk.ladder, walk.trail).then
+    assert isinstance(end, End)
+    assert (end.halt.by, end.halt.reason) == ("preflight", "pid 7 holds GPU 0; to try: ask its owner")
+
+
 def test_next_after_the_last_rung_exhausts() -> None:
     end = Walk(ladder()).fail("nan", component="gemm").fail("nan").end
     assert (end.outcome, end.halt.by) == (RunOutcome.EXHAUSTED, "rung")
@@ -334,29 +347,34 @@ def test_every_walk_over_a_shipped_ladder_ends_and_repeats_no_launch(path: Path,
     assert walk.end.outcome in (RunOutcome.EXHAUSTED, RunOutcome.STOPPED)
 
 
+def causes_of(edge: Edge) -> Iterator[Diagnosis]:
+    """Failures that the edge matches, as far as it says what it matches."""
+    for kind, component, action in itertools.product(
+        edge.kind or KINDS, edge.component or Component, edge.action or [Action.STOP, Action.NEXT_BACKEND]
+    ):
+        phase, stage = (*edge.phase, Phase.DECODE)[0], (*edge.stage, Stage.DECODE)[0]
+        yield diagnosis(kind, component=component, action=action, phase=phase, stage=stage)
+
+
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.stem)
 def test_every_edge_of_a_shipped_ladder_can_be_taken(path: Path) -> None:
     shipped = load(Ladder, path)
     taken: set[str] = set()
-    causes = [
-        diagnosis(kind, component=component, action=action)
-        for kind in KINDS
-        for component in Component
-        for action in (Action.STOP, Action.NEXT_BACKEND, Action.RETRY_SAME, Action.LOWER_MEM, Action.RAISE_MEM)
-    ]
-    todo, seen = [Walk(shipped)], {shipped.start}
+    todo, seen = [Walk(shipped)], {shipped.start: 0}  # rung -> fewest remedies spent on the way to it
     while todo:
         here = todo.pop()
-        for cause in causes:
-            walk = Walk(shipped)
-            walk.trail, walk.step = list(here.trail), here.step
-            walk.fail(cause.kind, component=cause.component, action=cause.action)
-            if walk.step.move is None or walk.step.move.edge in taken:
-                continue
-            taken.add(walk.step.move.edge)
-            if isinstance(walk.step.then, Try) and walk.step.then.rung not in seen:
-                seen.add(walk.step.then.rung)
-                todo.append(walk)
+        for name, edge in shipped.edges(here.now.rung):
+            for cause in causes_of(edge):
+                if name in taken and edge.goto is None and edge.next is None:
+                    break
+                walk = Walk(shipped)
+                walk.trail, walk.step = list(here.trail), here.step
+                while isinstance(walk.step.then, Try) and walk.now.rung == here.now.rung and len(walk.trail) < 10:
+                    walk.fail(cause.kind, **cause.model_dump(include={"component", "action", "phase", "stage"}))
+                    taken |= {walk.step.move.edge} if walk.step.move else set()
+                if isinstance(walk.step.then, Try) and len(walk.now.remedies) < seen.get(walk.now.rung, 99):
+                    seen[walk.now.rung] = len(walk.now.remedies)
+                    todo.append(walk)
     edges = {name for rung in shipped.rung for name, _ in shipped.edges(rung)}
     assert edges - taken == set()
-    assert seen == set(shipped.rung)
+    assert set(seen) == set(shipped.rung)

@@ -1,0 +1,128 @@
+"""One Prefect server for all tests of this folder that run the flow, and simulated hosts of each test's own."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from deployments.serve import environment, serving
+from settings.source import SETTINGS_DIR
+from tasks.deadline import Deadline, pause
+from tasks.store import newest_run
+from tests.tasks.conftest import sshd, start_sshd
+
+__all__ = ["BRINGUP", "Machine", "rehearsal_target", "sshd", "start_sshd", "wait_for"]
+
+BRINGUP = Path(sys.executable).with_name("bringup")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A simulated host: its state folder, its port, and the environment in which `bringup` finds both."""
+
+    folder: Path
+    env: dict[str, str]
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    @property
+    def runs(self) -> Path:
+        return self.folder / "runs"
+
+    @property
+    def port(self) -> int:
+        return int(self.env["BRINGUP_RUN__API_PORT"])
+
+    def bringup(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([BRINGUP, *words], env=self.env, capture_output=True, text=True, check=False, timeout=200)
+
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        """The same, not waited for; in a session of its own."""
+        return subprocess.Popen(
+            [BRINGUP, *words], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+
+    def newest(self) -> Path:
+        return newest_run(self.runs)
+
+    def until_event(self, event: str, within_s: float = 90) -> None:
+        """Until a run on this machine has written the event."""
+
+        def written() -> bool:
+            return any(event in path.read_text() for path in self.runs.glob("*/events.jsonl"))
+
+        wait_for(written, within_s, f"the event {event}")
+
+    def processes(self) -> list[int]:
+        """Processes that carry the mark of this machine's attempts."""
+        mark, found = f"BRINGUP_STATE={self.state}".encode(), []
+        for pid in Path("/proc").glob("[0-9]*"):
+            try:
+                if mark in (pid / "environ").read_bytes():
+                    found.append(int(pid.name))
+            except OSError:
+                continue
+        return found
+
+    def is_free(self, target: str = "rehearsal") -> bool:
+        said = self.bringup("status", "--target", target, "--json")
+        return bool(json.loads(said.stdout)["held"] is False)
+
+
+def wait_for(true: Callable[[], object], within_s: float, what: str) -> None:
+    """Poll until it holds. Fails, and says what was waited for."""
+    deadline = Deadline.after(within_s)
+    while not true():
+        assert not deadline.passed, f"not within {within_s:.0f} s: {what}"
+        pause(0.2, deadline)
+
+
+@pytest.fixture(scope="session")
+def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of a Prefect server that runs for the session."""
+    own = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "BRINGUP_"))}
+    env = environment(own | {"PREFECT_HOME": str(tmp_path_factory.mktemp("prefect"))}, _free_port())
+    with serving(env):
+        yield env
+
+
+@pytest.fixture
+def machine(prefect_server: dict[str, str], tmp_path: Path) -> Machine:
+    return Machine(
+        tmp_path,
+        {
+            **prefect_server,
+            "BRINGUP_HOME": str(tmp_path),
+            "BRINGUP_TARGET__STATE_DIR": str(tmp_path / "state"),
+            "BRINGUP_RUN__API_PORT": str(_free_port()),
+            "BRINGUP_RUN__POLL_S": "0.2",
+            "BRINGUP_TARGET__ENV__REHEARSAL_HOST": tmp_path.name,
+        },
+    )
+
+
+def rehearsal_target(path: Path, story: Path, **fields: object) -> Path:
+    """A target file like the shipped rehearsal's, with other fields: a real host, as far as anybody can tell."""
+    here = str(SETTINGS_DIR / "targets")
+    shipped = tomllib.loads((SETTINGS_DIR / "targets/rehearsal.toml").read_text().replace("{here}", here))
+    env = {**shipped.pop("env"), "REHEARSAL_STORY": str(story)}
+    values = {**shipped, "python": sys.executable, **fields}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in values.items()]
+    lines += ["[env]", *(f"{name} = {json.dumps(value)}" for name, value in env.items())]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
