@@ -199,7 +199,7 @@ class _Run:
         return make(name=name, message=said, data=found)  # type: ignore[no-any-return]
 
     def _store(self) -> None:
-        self.record = self.record.model_copy(update={"attempts": tuple(self.trail)})
+        self.record = self.folder.redactor.model(self.record.model_copy(update={"attempts": tuple(self.trail)}))
         self.folder.write_record(self.record)
 
     def _spent_s(self) -> float:
@@ -217,7 +217,7 @@ def attempt(book: Book, n: int, rung: str, keep: bool) -> State[None]:
     elif book.server:
         book.add(_report(steps.stop(book, return_state=True)))
         session.running = None
-    entry = book.attempt()
+    entry = session.folder.redactor.model(book.attempt())
     reason = entry.diagnosis.means if entry.diagnosis else "every gate passed"
     log.info("attempt.ended", n=n, rung=rung, outcome=entry.outcome, reason=reason)
     if entry.diagnosis:

@@ -15,6 +15,7 @@ from settings.milestones import shipped_milestones
 from settings.source import BadInput
 from settings.words import ExitCode
 from tasks.diagnose import diagnose_file, excerpt
+from tasks.pure.diagnose.lines import bare
 from tasks.pure.record import Diagnosis
 
 __all__ = ["diagnose"]
@@ -79,7 +80,7 @@ def _show(console: Console, name: str, found: Diagnosis) -> None:
         console.print(f"  [dim]line {found.evidence.line}{escape(rank)}[/dim]")
         for number, raw in excerpt(name, found.evidence.line) or [(found.evidence.line, found.evidence.text.encode())]:
             here = number == found.evidence.line
-            text = escape(_printable(raw.decode("utf-8", "replace"))[:240])
+            text = escape(_printable(bare(raw).decode("utf-8", "replace"))[:240])
             style, sign = ("bold", ">") if here else ("dim", " ")
             console.print(f"  [{style}]{sign}{number:>7}  {text}[/]", soft_wrap=True, highlight=False)
     console.print()
@@ -87,4 +88,4 @@ def _show(console: Console, name: str, found: Diagnosis) -> None:
 
 def _printable(text: str) -> str:
     """Without what would move the reader's cursor or colour their screen."""
-    return "".join(c if c.isprintable() else " " for c in text.replace("\x1b[", ""))
+    return "".join(c if c.isprintable() else " " for c in text)

@@ -56,7 +56,7 @@ class Book:
         """We ended it ourselves, or lost sight of it; a failure that was found before stands."""
         if self.failure is None or self.failure.outcome is AttemptOutcome.PASSED:
             stage = self.reports[-1].result.stage if self.reports else Stage.PREFLIGHT
-            phase = self.server.watch.cause(ended=False).phase if self.server else Phase.ARGS
+            phase = self.server.watch.phase if self.server else Phase.ARGS
             self._aborted = cause.aborted(kind, stage, phase, why)
 
     def attempt(self) -> Attempt:

@@ -66,19 +66,19 @@ def open_session(
         try:
             with lease:
                 yield session
-                if not session.kept:
-                    supervisor.release(deadline=Deadline.after(settings.stop_s))
         except BaseException:
-            _say_last_word(session)
+            _say_last_word(session, _LAST_WORD_S)
             raise
+        if not session.kept:
+            _say_last_word(session, settings.stop_s)
 
 
-def _say_last_word(session: Session) -> None:
-    """On the way out by an error or a signal: ask for the server's end and the lock's, and wait for neither."""
+def _say_last_word(session: Session, patience_s: float) -> None:
+    """Ask for the server's end, then for the lock's. What does not get through, the lease does: nothing is raised."""
     try:
         if session.running:
             session.supervisor.ask_to_stop(session.running, deadline=Deadline.after(_LAST_WORD_S))
-        session.supervisor.release(deadline=Deadline.after(_LAST_WORD_S))
+        session.supervisor.release(deadline=Deadline.after(patience_s))
     except HostError as e:
         log.warning("host.lost", while_="leaving", why=str(e), then=f"the lease of {session.target.lease_s} s ends it")
 

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from settings.suite import DecodeSuite
 from settings.words import AttemptOutcome, Stage
+from tasks.bench import BenchReport
 from tasks.bench import bench as run_bench
 from tasks.deadline import Deadline, pause
 from tasks.decode import DecodeReport
 from tasks.decode import decode as run_decode
 from tasks.faults import StageReport, Step, account_for, doomed, end_server, exit_text, gone, out_of_budget
-from tasks.host import HostError
+from tasks.host import DeadlinePassed, HostError
 from tasks.http import open_client
 from tasks.preflight import preflight as find_obstacles
 from tasks.pure import cause
@@ -121,12 +122,14 @@ def bench(session: Session, server: Server) -> StageReport:
     points: list[BenchPoint] = []
     while True:
         tried = len(points) + 1
-        with _Looking(session, server, Stage.BENCH, f"load test {session.bench_profile.name}, run {tried}"):
-            report = run_bench(
-                session.host, session.bench_profile, python=session.target.python, port=server.plan.port,
-                model=session.target.model, folder=session.supervisor.state_dir,
-                deadline=session.deadline.sooner(session.settings.bench_s),
-            )  # fmt: skip
+        try:
+            report = _load(session, server, f"load test {session.bench_profile.name}, run {tried}")
+        except DeadlinePassed as e:
+            pulse = server.watch.look(session.call())
+            if session.deadline.passed:
+                return out_of_budget(step, session, pulse, bench=tuple(points))
+            unmeasured = cause.unmeasured("bench_invalid", str(e))
+            return step.failed(unmeasured, outcome=AttemptOutcome.PASSED, bench=tuple(points))
         raw = session.folder.write_raw(f"{server.n:02d}-{tried}.jsonl", report.raw) if report.raw else None
         points.append(report.point.model_copy(update={"raw": raw}))
         pulse = _settled(session, server, suspicious=report.kind is not None and not report.client_fault)
@@ -153,6 +156,15 @@ def stop(session: Session, server: Server) -> StageReport:
 
 
 # --- what the steps share -------------------------------------------------------------------------------------------
+
+
+def _load(session: Session, server: Server, text: str) -> BenchReport:
+    with _Looking(session, server, Stage.BENCH, text):
+        return run_bench(
+            session.host, session.bench_profile, python=session.target.python, port=server.plan.port,
+            model=session.target.model, folder=session.supervisor.state_dir,
+            deadline=session.deadline.sooner(session.settings.bench_s),
+        )  # fmt: skip
 
 
 def _ask(session: Session, server: Server, stage: Stage, suite: DecodeSuite, limit_s: float) -> DecodeReport:

@@ -46,8 +46,9 @@ class RunFolder:
 
     def write_record(self, record: RunRecord) -> None:
         """Record and report together; a killed run leaves the last complete ones."""
-        replace(self.record_path, self.redactor.text(record.model_dump_json(indent=1) + "\n").encode())
-        replace(self.report_path, self.redactor.text(report(record)).encode())
+        clean = self.redactor.model(record)
+        replace(self.record_path, (clean.model_dump_json(indent=1) + "\n").encode())
+        replace(self.report_path, report(clean).encode())
 
     def write_raw(self, name: str, content: bytes) -> RawFile:
         """A file of its own under bench/, unchanged but for secrets."""

@@ -70,12 +70,16 @@ class Watch:
         with self._lock:
             return self._diagnoser.diagnosis(ended=ended)
 
+    @property
+    def phase(self) -> Phase:
+        """Where the engine was last seen. Like `phases` it waits for nobody: a cancelled run has no time for that."""
+        return self._phase
+
     def phases(self) -> dict[str, float]:
         """Seconds spent in each phase of the engine so far, as we saw them pass."""
-        with self._lock:
-            spent = dict(self._phases)
-            spent[self._phase] = spent.get(self._phase, 0.0) + time.monotonic() - self._phase_at
-            return {str(phase): round(seconds, 3) for phase, seconds in spent.items()}
+        spent = dict(self._phases)
+        spent[self._phase] = spent.get(self._phase, 0.0) + time.monotonic() - self._phase_at
+        return {str(phase): round(seconds, 3) for phase, seconds in spent.items()}
 
     def _read(self, deadline: Deadline) -> None:
         while True:

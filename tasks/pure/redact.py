@@ -2,8 +2,13 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
 
 __all__ = ["MASK", "Redactor", "names_a_secret"]
+
+M = TypeVar("M", bound=BaseModel)
 
 MASK = "<secret>"
 _SECRET_NAME = re.compile(r"(?i)(token|key|secret|passw(or)?d|credential|auth)")
@@ -29,6 +34,19 @@ class Redactor:
 
     def text(self, value: str) -> str:
         return self.bytes(value.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
+
+    def model(self, value: M) -> M:
+        """A frozen model with every string in it masked; where text is escaped later on, that would be too late."""
+        return type(value).model_validate(self._deep(value.model_dump()))
+
+    def _deep(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {self._deep(k): self._deep(v) for k, v in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._deep(v) for v in value]
+        return value
 
     def bytes(self, value: bytes) -> bytes:
         return self._bytes.sub(MASK.encode(), value) if self._bytes else value

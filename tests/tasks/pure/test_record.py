@@ -13,12 +13,16 @@ from settings.words import AttemptOutcome, Phase, RunOutcome, Stage
 from tasks.pure.record import Attempt, BenchPoint, Build, Diagnosis, Evidence, Halt, HostSummary, LadderRef, RunRecord
 
 SCHEMA = Path(tasks.pure.record.__file__).with_name("record.schema.json")
-REMAKE = "python -c 'import json; from tasks.pure.record import RunRecord as R; print(json.dumps(R.model_json_schema(mode=\"serialization\"), indent=1))' > tasks/pure/record.schema.json"
+REMAKE = (
+    "make it anew: python -c 'import json; from tasks.pure.record import RunRecord as R; "
+    'print(json.dumps(R.model_json_schema(mode="serialization"), indent=1))\' > tasks/pure/record.schema.json'
+)
 
 
 def record() -> RunRecord:
     cause = Diagnosis(
-        kind="nan", phase=Phase.DECODE, stage=Stage.DECODE, try_="another backend", evidence=Evidence(line=7, text="NaN")
+        kind="nan", phase=Phase.DECODE, stage=Stage.DECODE, try_="another backend",
+        evidence=Evidence(line=7, text="NaN"),
     )
     failed = Attempt(n=1, id="a", rung="auto", outcome=AttemptOutcome.FAILED, diagnosis=cause)
     return RunRecord(

@@ -1,0 +1,49 @@
+"""The run's log: every event in the file, milestones to the listeners, run id on each line, no secret in either."""
+
+import json
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tasks.pure.redact import Redactor
+from tasks.runlog import RunLog, log
+
+SECRET = "sk-very-secret"
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_all_events_go_to_the_file_and_milestones_to_the_listener(tmp_path: Path) -> None:
+    heard: list[tuple[str, Mapping[str, Any]]] = []
+    with RunLog(tmp_path / "e.jsonl", "run-7", Redactor(), lambda event, facts: heard.append((event, facts))):
+        log.info("server.launched", pid=3, rung="auto")
+        log.info("probe.judged", verdict="ok")
+    assert [(e["event"], e["run_id"]) for e in lines(tmp_path / "e.jsonl")] == [
+        ("server.launched", "run-7"), ("probe.judged", "run-7"),
+    ]  # fmt: skip
+    assert heard == [("server.launched", {"pid": 3, "rung": "auto"})]
+
+
+def test_a_secret_is_masked_for_file_and_listener(tmp_path: Path) -> None:
+    heard: list[Mapping[str, Any]] = []
+    with RunLog(tmp_path / "e.jsonl", "r", Redactor([SECRET]), lambda _, facts: heard.append(facts)):
+        log.warning("host.lost", why=f"refused {SECRET}")
+    assert SECRET not in (tmp_path / "e.jsonl").read_text()
+    assert heard == [{"why": "refused <secret>"}]
+
+
+def test_lines_of_many_threads_stay_whole(tmp_path: Path) -> None:
+    def write(n: int) -> None:
+        for i in range(50):
+            log.info("probe.judged", n=n, i=i, text="x" * 500)
+
+    with RunLog(tmp_path / "e.jsonl", "r", Redactor()):
+        threads = [threading.Thread(target=write, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(lines(tmp_path / "e.jsonl")) == 200
