@@ -91,6 +91,7 @@ class Catalogue(Declared):
     advice: tuple[Regex, ...] = Field(description="text that is cut out of a line before anything is looked for in it")
     ignored: tuple[Regex, ...] = Field(description="lines that are never evidence")
     deaths: tuple[Pattern, ...] = Field(description="lines that say the server ended of a failure, never why")
+    consequences: tuple[str, ...] = Field(description="names of exceptions that only tell of another's end")
     failure: tuple[Failure, ...]
     ruling: dict[str, Ruling]
     hint: tuple[Hint, ...] = ()

@@ -1,7 +1,8 @@
 """How far the rules carry beyond the signatures: a third of all signatures is withheld, three times.
 
-A signature is one alternative of an entry's pattern. A labelled log counts as unseen when the entry that decides it with the
-whole catalogue does not fit its deciding line any more. With `--entries` whole entries are withheld, every third of a kind.
+A signature is one alternative of a pattern. A labelled log counts as unseen when the entry that decides it with
+the whole catalogue does not fit its deciding line any more. With `--entries` whole entries are withheld, every third of
+a kind.
 
 usage: python -m tests.corpus.holdout
 """

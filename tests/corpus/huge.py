@@ -1,7 +1,7 @@
 """Writes the five logs of more than 200 kB, which are long because the same few lines come thousands of times.
 
-A skeleton in huge/ holds the rare lines as they are. `@= text` names a frequent line, and `@@ n` stands for the next n of
-those named last, in turn: the numbers of all lines are those of the labelled log.
+A skeleton in huge/ holds the rare lines as they are. `@= text` names a frequent line, and `@@ n` stands for the next n
+of those named last, in turn: the numbers of all lines are those of the labelled log.
 
 usage: huge.py    (writes what is missing into logs/)
 """
@@ -37,7 +37,8 @@ def logs() -> Path:
         log = HERE / "logs" / f"{skeleton.stem}.log"
         if not log.exists():
             part = log.with_suffix(f".{id(skeleton)}")
-            part.write_bytes(unfolded(skeleton.read_bytes().decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape"))
+            text = skeleton.read_bytes().decode("utf-8", "surrogateescape")
+            part.write_bytes(unfolded(text).encode("utf-8", "surrogateescape"))
             part.replace(log)  # several test workers may come here at once
     return HERE / "logs"
 

@@ -20,7 +20,8 @@ _STRUCTURE = (
     "Traceback (most recent call last)", "most recent call first", "During handling of the above",
     "direct cause of the following", "Error: ", "Exception: ", "hit an exception", "encountered a fatal error",
     "graph failed", "Graph failed", "Successful requests:", "Failed requests:", "num_prompts=", "--num-prompts",
-    "non-default args", "ue8m0", "JIT Pre-Compile", "JIT Single Kernel", "To work around", "launch command", "Value error, ", "Assertion error, ",
+    "non-default args", "ue8m0", "JIT Pre-Compile", "JIT Single Kernel",
+    "To work around", "launch command", "Value error, ", "Assertion error, ",
 )  # fmt: skip
 _BAR = re.compile(rb"(\d+)/(\d+) \[[\d:]+<|(\d+)/(\d+) \[")
 _WINDOW = 8 * 1024  # of a very long line, the part around the hit that is read
@@ -100,7 +101,7 @@ class Diagnoser:
 
     def _diagnosis(self, cause: Cause) -> Diagnosis:
         story, reading = self._story, cause.reading
-        flag, value = story.cure
+        flag, value = story.cure_of(cause)
         line: int | None = cause.line
         phase = cause.phase
         if reading.kind == "unknown" and not story.phases.log:
@@ -108,8 +109,11 @@ class Diagnoser:
         return Diagnosis(
             kind=reading.kind, phase=phase, component=reading.component, action=reading.action,
             engine=story.phases.engine,
-            evidence=Evidence(line=line, text=cause.text if line else "", rank=cause.rank, file=self._file, frame=cause.frame),
-            means=reading.meaning.means, try_=reading.meaning.cure, flag=flag, value=value, source=reading.meaning.source,
+            evidence=Evidence(
+                line=line, text=cause.text if line else "", rank=cause.rank, file=self._file, frame=cause.frame
+            ),
+            means=reading.meaning.means, try_=reading.meaning.cure, source=reading.meaning.source,
+            flag=flag, value=value,
             also_seen=tuple(story.also_seen),
         )  # fmt: skip
 
@@ -164,12 +168,10 @@ class Diagnoser:
         story.pass_batch(literal, number)
 
     def _look_at_bar(self, held: bytes) -> None:
-        tail = held[-400:]
-        found = None
-        for found in _BAR.finditer(tail):
-            pass
-        if found is None:
+        bars = list(_BAR.finditer(held[-400:]))
+        if not bars:
             return
+        found = bars[-1]
         bar = int(found[1] or found[3]), int(found[2] or found[4])
         if bar != self._bar:
             self._bar, self._bar_phase = bar, self.phase

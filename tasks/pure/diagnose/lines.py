@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["LINE_LIMIT", "Block", "Line", "Splitter", "clean"]
+__all__ = ["LINE_LIMIT", "Block", "Line", "Splitter", "bare", "clean"]
 
 LINE_LIMIT = 256 * 1024  # bytes of one line held at a time; a longer one is looked at in overlapping pieces
 OVERLAP = 4 * 1024  # no signature is longer
@@ -15,9 +15,9 @@ _COLOUR = re.compile(rb"\x1b\[[0-9;:?]*[ -/]*[@-~]|\x1b\][^\x07\n]{0,256}\x07")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Whole lines (or a piece of a long one), free of colour codes and NULs. `first` is the number of the first line."""
+    """Whole lines (or a piece of a long one), free of colour codes and NULs."""
 
-    first: int
+    first: int  # number of the first line
     data: bytes
     ends: int  # newlines in it
 
@@ -37,7 +37,7 @@ class Splitter:
     def feed(self, data: bytes) -> Iterator[Block]:
         end = data.rfind(b"\n")
         if end >= 0:
-            whole = _bare(self._held + data[: end + 1] if self._held else data[: end + 1])
+            whole = bare(self._held + data[: end + 1] if self._held else data[: end + 1])
             self._held = data[end + 1 :]
             first, ends = self._next, whole.count(b"\n")
             self._next += ends
@@ -46,15 +46,16 @@ class Splitter:
             self._held += data
         while len(self._held) > LINE_LIMIT:
             piece, self._held = self._held[:LINE_LIMIT], self._held[LINE_LIMIT - OVERLAP :]
-            yield Block(self._next, _bare(piece), 0)
+            yield Block(self._next, bare(piece), 0)
 
     def flush(self) -> Iterator[Block]:
         """The last line, when the stream ended without a newline. Can be asked again after more was fed."""
         if self._held:
-            yield Block(self._next, _bare(self._held), 0)
+            yield Block(self._next, bare(self._held), 0)
 
 
-def _bare(data: bytes) -> bytes:
+def bare(data: bytes) -> bytes:
+    """Without colour codes and NULs, which may stand in the middle of the deciding words."""
     if b"\x1b" in data:
         data = _COLOUR.sub(b"", data)
     return data.replace(b"\0", b"") if b"\0" in data else data
@@ -77,11 +78,12 @@ _PREFIXES = tuple(
     re.compile(p)
     for p in (
         rf"\[(?P<stamp>{_STAMP})(?P<rank>(?: [A-Z_]+\d+)*)\] ?",  # SGLang
-        rf"(?:(?:ERROR|INFO|WARN(?:ING)?|DEBUG) )?(?P<stamp>{_STAMP}) (?:std(?:out|err) [FP] )?",  # shippers, Kubernetes
+        rf"(?:(?:ERROR|INFO|WARN(?:ING)?|DEBUG) )?(?P<stamp>{_STAMP}) (?:std(?:out|err) [FP] )?",  # shippers
         r"\[severity: [A-Z]+\] ?",
         r"\((?:Worker_?|EngineCore_?|VllmWorker|RayWorkerWrapper|APIServer|ApiServer_\d+|SGLangEngine|\w+)?"
         r"(?P<rank>(?:(?:TP|PP|DP|EP)\d+_?)*)(?: ?pid=(?P<stream>\d+))(?:, ip=[\d.]+)?\) ?",  # vLLM, Ray
-        r"(?:ERROR|INFO|WARNING|DEBUG|CRITICAL) (?P<stamp>\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)? \[[^\]\s]+:\d+\] ?",  # vLLM
+        r"(?:ERROR|INFO|WARNING|DEBUG|CRITICAL) (?P<stamp>\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)? "
+        r"\[[^\]\s]+:\d+\] ?",                                                            # vLLM
         r"\[(?P<rank>rank\d+)\]:\[[A-Z]\d+ [\d:.]+ [\w.]+:\d+\] (?:\[Rank \d+\] )?",  # glog with torch's rank
         r"\[(?P<rank>rank\d+)\]: ?",
         r"\[(?P<rank>[A-Z]+\d+)\] (?=\S)",

@@ -32,7 +32,8 @@ _ENGINE_LOOP = re.compile(
 _VALIDATION = re.compile(r"\s*(?:Value|Assertion) error, (.*)$")
 _MORE_BELOW = re.compile(r"^\d+ validation errors? for |^Multiple exceptions|\(\d+ sub-exceptions?\)$")
 _CAPTURE = re.compile(
-    r"(?:Capture cuda graph|Capture CUDA graph|Piecewise CUDA Graph|Capturing .* graph)s? failed(?: with error)?:\s*(.*)$"
+    r"(?:Capture cuda graph|Capture CUDA graph|Piecewise CUDA Graph|Capturing .* graph)s? failed"
+    r"(?: with error)?:\s*(.*)$"
 )
 
 

@@ -1,4 +1,4 @@
-"""What cannot be a pattern: rules that look at the phase, the frames and the words. Each is named after what it decides."""
+"""What cannot be a pattern: rules that look at phase, frames and words. Each is named after what it decides."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -49,17 +49,22 @@ class Names:
 
 
 _SUPPORT = re.compile(
-    r"not (?:yet )?(?:be )?(?:support|implement|compatib|available|validated|allowed)|unsupported|\bonly (?:be )?(?:support|available|works?|valid|used|enabled)"
-    r"|\bsupports? only|\bonly on\b|\brequires?\b.*(?:SM|Hopper|Blackwell|Ampere|capability|arch|GPU|CUDA|ROCm|backend|kernel|dtype|page|newer)"
-    r"|incompatib|cannot be used (?:with|together)|does(?:n't| not) (?:support|work)|no (?:valid|suitable|available) (?:kernel|backend|tactic)"
+    r"not (?:yet )?(?:be )?(?:support|implement|compatib|available|validated|allowed)|unsupported"
+    r"|\bonly (?:be )?(?:support|available|works?|valid|used|enabled)"
+    r"|\bsupports? only|\bonly on\b|\brequires?\b.*(?:SM|Hopper|Blackwell|Ampere|capability"
+    r"|arch|GPU|CUDA|ROCm|backend|kernel|dtype|page|newer)"
+    r"|incompatib|cannot be used (?:with|together)|does(?:n't| not) (?:support|work)"
+    r"|no (?:valid|suitable|available) (?:kernel|backend|tactic)"
     r"|can(?:'t|not) (?:run|be enabled|use)|is disabled|(?:is|are) not (?:enabled|registered)|currently"
 )
 
 _SETTING = re.compile(
-    r"\bkv[ _-]?cache[ _-]?d?type|KV dtype|\brequires? an? [\w.]+ KV|\bpage[ _-]?size|\bchunked|\btp[ _-]?size|TP size|cuda graph"
+    r"\bkv[ _-]?cache[ _-]?d?type|KV dtype|\brequires? an? [\w.]+ KV|\bpage[ _-]?size|\bchunked"
+    r"|\btp[ _-]?size|TP size|cuda graph"
     r"|--(?!\w*-?(?:attention|nsa|dsa|mla)-)[a-z][\w-]{3,}",
     re.IGNORECASE,
 )
+
 
 def asks_for_another_setting(message: str) -> bool:
     """Whether an attention backend's complaint names a setting other than the backend: then that is the first step."""
@@ -95,11 +100,20 @@ def serving_phase(phase: Phase, frames: Sequence[Frame]) -> Phase:
     return phase
 
 
+_FLAG = r"`?(?P<flag>--[a-z][\w-]+)`?"
 _CURES = (
-    re.compile(r"(?:[Rr]aise|[Ii]ncrease|[Ll]ower|[Rr]educe|[Dd]ecrease|[Ss]et) `?(?P<flag>--[a-z][\w-]+)`? (?:above|below|to(?: at least| at most)?|=) ?(?P<value>[\d.]+\d)"),
-    re.compile(r"(?:[Aa]dd(?:ing)?|[Ss]pecify(?:ing)?|[Pp]ass(?:ing)?|[Uu]s(?:e|ing)|[Ee]nabl(?:e|ing)|[Ii]ncreas(?:e|ing)|[Rr]ais(?:e|ing)|[Ss]et(?:ting)?|[Ll]ower(?:ing)?) `?(?P<flag>--[a-z][\w-]+)`?(?:[ =](?P<value>[\w.]+\b(?<!to)(?<!explicitly)(?<!for)(?<!or)(?<!and)))?"),
+    re.compile(
+        rf"(?:[Rr]aise|[Ii]ncrease|[Ll]ower|[Rr]educe|[Dd]ecrease|[Ss]et) {_FLAG}"
+        r" (?:above|below|to(?: at least| at most)?|=) ?(?P<value>[\d.]+\d)"
+    ),
+    re.compile(
+        r"(?:[Aa]dd(?:ing)?|[Ss]pecify(?:ing)?|[Pp]ass(?:ing)?|[Uu]s(?:e|ing)|[Ee]nabl(?:e|ing)|[Ii]ncreas(?:e|ing)"
+        rf"|[Rr]ais(?:e|ing)|[Ss]et(?:ting)?|[Ll]ower(?:ing)?) {_FLAG}"
+        r"(?:[ =](?!to\b|explicitly\b|for\b|or\b|and\b|when\b|in\b|if\b|is\b|with\b)(?P<value>\w[\w.]*\b))?"
+    ),
     re.compile(r"[Ii]ncreas(?:e|ing) `(?P<flag>gpu_memory_utilization)`(?P<value>)"),
 )
+
 
 def cure_named(text: str) -> tuple[str | None, str | None]:
     """The flag, and its value, that the log itself names as the way out."""
@@ -112,19 +126,6 @@ def cure_named(text: str) -> tuple[str | None, str | None]:
 
 _SERVING = {Phase.PREFILL, Phase.DECODE}
 _BUILDING = {Phase.ARGS, Phase.LOAD}
-# Exceptions that only say that somebody else went away, or that the program was asked to end.
-_CONSEQUENCES = frozenset(
-    """
-    KeyboardInterrupt SystemExit CancelledError GeneratorExit BrokenPipeError ConnectionResetError
-    ConnectionAbortedError ConnectionRefusedError ConnectionError EOFError IncompleteReadError
-    ServerDisconnectedError ClientDisconnect ClientConnectorError ClientOSError ClientPayloadError
-    RemoteDisconnected RemoteProtocolError ReadError ReadTimeout ConnectError WebSocketDisconnect EngineDeadError
-    EngineShutDownError ProcessLookupError ContextTerminated ZMQError Again ActorDiedError RayActorError
-    ActorUnavailableError WorkerCrashedError RayTaskError NewConnectionError ProtocolError TimeoutError
-    ChildFailedError ProcessRaisedException ProcessExitedException QueueEmpty Empty EndOfStream WouldBlock
-    BrokenResourceError ClosedResourceError HTTPException
-    """.split()
-)
 _PACKAGES = {
     r"flash_?infer|flash_?attn|flash_?mla": Component.ATTENTION,
     r"deep_?gemm": Component.GEMM,
@@ -153,6 +154,7 @@ class Rules:
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._ruling = {name: Reading.of(ruling) for name, ruling in catalogue.ruling.items()}
+        self._consequences = frozenset(catalogue.consequences)
         self._words = [(re.compile(r.words, re.I), name) for name, r in catalogue.ruling.items() if r.words]
 
     def __getitem__(self, name: str) -> Reading:
@@ -161,7 +163,9 @@ class Rules:
     def device_memory(self, text: str, phase: Phase, frames: Sequence[Frame], *, weights_begun: bool) -> Reading:
         """Which memory ran out: the same sentence means another thing, and another cure, in each phase."""
         if phase in _BUILDING:
-            unasked = phase is Phase.LOAD and not weights_begun and not any(_WEIGHTS_FRAME.search(str(f)) for f in frames)
+            unasked = (
+                phase is Phase.LOAD and not weights_begun and not any(_WEIGHTS_FRAME.search(str(f)) for f in frames)
+            )
             return self["gpu_held" if unasked or _held_by_others(text) else "memory_load"]
         return self[f"memory_{phase}" if phase in {Phase.KV_ALLOC, Phase.GRAPH_CAPTURE} else "memory_running"]
 
@@ -182,17 +186,21 @@ class Rules:
         if raised.name.endswith("Warning"):
             return None
         text = raised.message or source
-        reading = self._by_name(raised, phase, frames) or self._by_words(raised.message) or self._by_place(
-            raised.name, text, phase, frames
+        reading = (
+            self._by_name(raised, phase, frames)
+            or self._by_words(raised.message)
+            or self._by_place(raised.name, text, phase, frames)
         )
         # Without a message there may be a better text below.
-        return reading if raised.message or reading.general else Reading.of(
-            reading.meaning.model_copy(update={"general": True})
+        return (
+            reading
+            if raised.message or reading.general
+            else Reading.of(reading.meaning.model_copy(update={"general": True}))
         )
 
     def _by_name(self, raised: Raised, phase: Phase, frames: Sequence[Frame]) -> Reading | None:
         name, message = raised.name, raised.message
-        if name in _CONSEQUENCES:
+        if name in self._consequences:
             return self["consequence"]
         if name == "MemoryError":
             return self["host_memory"]

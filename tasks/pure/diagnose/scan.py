@@ -6,13 +6,13 @@ import hyperscan
 
 __all__ = ["Prefilter", "prefilter"]
 
-# Why hyperscan: over 100 MB of log with 300 literals it scans at 3.9 GB/s where `grep -F` reaches 0.4 to 1.0 and pyahocorasick
-# 0.02 (measured). Wheels hold the library for x86-64 and, as Vectorscan, for aarch64 (glibc >= 2.28) and macOS.
+# Why hyperscan: with the catalogue's 3,100 literals it scans 2 GB/s of log where `grep -F` reaches 0.4 (measured), and
+# pyahocorasick 0.02. Its wheels hold the library for x86-64 and, as Vectorscan, for aarch64 (glibc >= 2.28).
 # Licences: MIT (binding), BSD-3-Clause (Hyperscan, Vectorscan). Hence no second matcher as a fallback.
 
 
 class Prefilter:
-    """A set of literals, searched all at once. `once` are reported at most once per block: lines printed all the time."""
+    """A set of literals, searched all at once. Those in `once` are reported at most once per block."""
 
     def __init__(self, literals: frozenset[str], once: frozenset[str]) -> None:
         often = sorted(once)

@@ -9,7 +9,7 @@ from tasks.pure.diagnose.lines import Line
 from tasks.pure.diagnose.phases import Marks, PhaseTracker
 from tasks.pure.diagnose.reader import TEXT_LIMIT, Reader
 from tasks.pure.diagnose.reading import Cause
-from tasks.pure.diagnose.rules import Facts, Rules
+from tasks.pure.diagnose.rules import Facts, Rules, cure_named
 from tasks.pure.diagnose.scan import Prefilter
 from tasks.pure.diagnose.verdict import Verdict
 
@@ -21,7 +21,8 @@ _ARGUMENTS = re.compile(r"server_args=|non-default args|Initializing a V")
 _DUMMY = re.compile(r"load_format['\"]?(?:=|: )['\"]?(?:LoadFormat\.)?dummy")
 _DEEP_GEMM_MOE = re.compile(r"moe_runner_backend['\"]?(?:=|: )['\"]deep_gemm")
 _SPECULATIVE = re.compile(
-    r"speculative_algorithm['\"]?(?:=|: )['\"]\w|speculative_config['\"]?(?:=|: )(?:\{|SpeculativeConfig)|num_speculative_tokens"
+    r"speculative_algorithm['\"]?(?:=|: )['\"]\w|speculative_config['\"]?(?:=|: )(?:\{|SpeculativeConfig)"
+    r"|num_speculative_tokens"
 )
 _PROMPTS = re.compile(r"num_prompts=(\d+)|--num-prompts[ =](\d+)")
 _DONE = re.compile(r"Successful requests:\s+(\d+)")
@@ -184,10 +185,9 @@ class Story:
         cause = self._verdict.certain
         return None if cause is None or cause.reading.grade == "lives" else cause
 
-    @property
-    def cure(self) -> tuple[str | None, str | None]:
+    def cure_of(self, cause: Cause) -> tuple[str | None, str | None]:
         """The flag and the value that the log names as the way out."""
-        return self._verdict.cure
+        return cure_named(cause.text) if self._verdict.cure == (None, None) else self._verdict.cure
 
     def first_cause(self, *, ended: bool) -> Cause | None:
         """The verdict over all lines so far; None: healthy."""

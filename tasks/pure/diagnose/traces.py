@@ -11,7 +11,8 @@ _BEGIN = re.compile(r"Traceback \(most recent call last\)|Current thread .* \(mo
 _FRAME = re.compile(r'^\s*(?:\| *)?File "([^"]+)", line \d+(?:,? in (.+?))?(?: \[repeated .*\])?\s*$')
 # An exception's line: a dotted name that looks like one of an exception, alone or before a colon.
 _RAISED = re.compile(
-    r"^(?:\| *)?((?:[A-Za-z_]\w*\.)*[A-Z_]\w*(?:Error|Exception|Exit|Interrupt|Warning|Timeout|Empty|Full|Resources|Fault|Failure|Terminated"
+    r"^(?:\| *)?((?:[A-Za-z_]\w*\.)*[A-Z_]\w*"
+    r"(?:Error|Exception|Exit|Interrupt|Warning|Timeout|Empty|Full|Resources|Fault|Failure|Terminated"
     r"|Timedout|NotFound|Died|Denied|NotReady))(?::\s?(.*))?$"
 )
 _ANY_RAISED = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?::\s(.*))?$")
@@ -19,7 +20,7 @@ _MOST_LINES = 600   # of one traceback; eight ranks may print into each other
 _MOST_FRAMES = 200
 
 # The part of a path that names the package: what stands before it differs from host to host.
-_PACKAGE = re.compile(r"(?:^|/)(?:site-packages|dist-packages|python3?|python3?\.\d+)/(?!.*(?:site|dist)-packages/)(.+)$")
+_PACKAGE = re.compile(r"(?:^|/)(?:(?:site|dist)-packages|python3?|python3?\.\d+)/(?!.*(?:site|dist)-packages/)(.+)$")
 _ENGINE = re.compile(r"(?:^|/)(?:sglang|vllm)/(.+)$")
 
 

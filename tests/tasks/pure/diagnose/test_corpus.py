@@ -19,11 +19,14 @@ LARGE = 60_000  # bytes; longer logs say nothing more under these properties
 NEEDS_WHAT_FOLLOWS = {"c138", "c169", "c196", "c206"}
 PREFIXES = (
     b"sglang-1  | ", b"Nov 09 14:40:10 gpu-a17 launch[4417]: ", b"> ", b"2026-01-02T03:04:05.678Z stdout F ",
-    b"ERROR 2026-05-22T11:20:23.217Z [severity: ERROR] ", b"[2026-06-18 12:36:59] ERROR: ", b"(SGLangEngine pid=512) ", b"\x1b[35m",
+    b"ERROR 2026-05-22T11:20:23.217Z [severity: ERROR] ", b"[2026-06-18 12:36:59] ERROR: ", b"(SGLangEngine pid=512) ",
+    b"\x1b[35m",
 )  # fmt: skip
 AFTERMATH = (
-    b"[rank1]:[E1023 17:02:21.3 ProcessGroupNCCL.cpp:685] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3) ran for 600018 milliseconds",
-    b"[rank2]:[W1023 17:02:21.4 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=80): Connection reset by peer",
+    b"[rank1]:[E1023 17:02:21.3 ProcessGroupNCCL.cpp:685] [Rank 1] Watchdog caught collective "
+    b"operation timeout: WorkNCCL(SeqNum=3) ran for 600018 milliseconds",
+    b"[rank2]:[W1023 17:02:21.4 TCPStore.cpp:125] [c10d] recvValue failed on "
+    b"SocketImpl(fd=80): Connection reset by peer",
     b"[2026-10-23 17:02:21] Received sigquit from a child process. It usually means the child failed.",
     b"[2026-10-23 17:02:21] kill_process_tree called: parent_pid=1, include_parent=True, pid=1",
     b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
@@ -152,6 +155,7 @@ def test_a_healthy_log_may_end_anywhere_once_it_serves(fresh: Fresh, labelled: A
             assert (case.id, "none") == (case.id, verdict(fresh, b"\n".join(lines[:end]) + b"\n")[0])
 
 
+PACKAGES = "/usr/lib/python3/dist-packages"
 LOAD = ["server_args=ServerArgs(model_path='/m')", "Load weight begin. avail mem=79.10 GB"]
 KV = [*LOAD, "Load weight end. elapsed=3.86 s, type=X, avail mem=16.18 GB"]
 GRAPH = [
@@ -179,10 +183,10 @@ def around(phase: str, frame: str, text: str) -> str:
         )
         if phase != "args":
             lines += [
-                '  File "/usr/lib/python3/dist-packages/sglang/srt/managers/scheduler.py", line 3, in run_scheduler_process',
+                f'  File "{PACKAGES}/sglang/srt/managers/scheduler.py", line 3, in run_scheduler_process',
                 "    s = S()",
             ]
-        lines += [f'  File "/usr/lib/python3/dist-packages/{path}", line 33, in {function}', "    ret = fn(batch)"]
+        lines += [f'  File "{PACKAGES}/{path}", line 33, in {function}', "    ret = fn(batch)"]
     lines += text.split("\n")
     if phase != "args":
         lines += ["", "[2026-01-01 00:01:02] Received sigquit from a child process. It usually means the child failed."]

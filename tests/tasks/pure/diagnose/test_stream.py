@@ -1,0 +1,106 @@
+"""What a live server's watcher relies on: doom, progress, phases, bounded memory."""
+
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+from settings.words import Phase
+from tasks.pure.diagnose import Diagnoser
+
+Fresh = Callable[[], Diagnoser]
+START = (
+    b"[2026-01-01 00:00:01] server_args=ServerArgs(model_path='/m')\n"
+    b"[2026-01-01 00:00:02 TP0] Load weight begin. avail mem=79.10 GB\n"
+)
+SERVING = (
+    START + b"[2026-01-01 00:01:00 TP0] Load weight end. elapsed=3.86 s\n"
+    b"[2026-01-01 00:01:01 TP0] Capture cuda graph begin. avail mem=9 GB\n"
+    b"[2026-01-01 00:02:00 TP0] Capture cuda graph end. Time elapsed: 51 s.\n"
+    b"[2026-01-01 00:02:01] The server is fired up and ready to roll!\n"
+)
+
+
+def test_a_fatal_line_dooms_at_once_and_a_warning_never(fresh: Fresh) -> None:
+    diagnoser = fresh()
+    diagnoser.feed(SERVING + b"[2026-01-01 00:03:00 TP0] NaN detected in sampler: next_token_logits\n")
+    assert diagnoser.fatal is None
+    assert "nan" == diagnoser.diagnosis(ended=False).kind
+    diagnoser = fresh()
+    diagnoser.feed(SERVING + b"TensorCompare.cu:112: Assertion `probability tensor contains either `inf`, `nan`")
+    assert diagnoser.fatal is None
+    diagnoser.feed(b" or element < 0` failed.\n")
+    assert diagnoser.fatal is not None
+    assert "nan" == diagnoser.fatal.kind
+
+
+def test_a_text_that_was_only_quoted_is_forgotten_when_the_server_serves_on(fresh: Fresh) -> None:
+    diagnoser = fresh()
+    diagnoser.feed(SERVING + b"somebody wrote: an illegal memory access was encountered\n")
+    assert diagnoser.fatal is not None
+    for i in range(40):
+        diagnoser.feed(b"[2026-01-01 00:04:%02d TP0] Decode batch, #running-req: 1\n" % (i % 60))
+    assert diagnoser.fatal is None
+    assert "none" == diagnoser.diagnosis(ended=True).kind
+
+
+def test_phases_are_logged_with_the_logs_own_time(fresh: Fresh) -> None:
+    diagnoser = fresh()
+    diagnoser.feed(SERVING)
+    assert (
+        (Phase.ARGS, "2026-01-01 00:00:01"), (Phase.LOAD, "2026-01-01 00:00:02"),
+        (Phase.KV_ALLOC, "2026-01-01 00:01:00"),
+        (Phase.GRAPH_CAPTURE, "2026-01-01 00:01:01"), (Phase.WARMUP, "2026-01-01 00:02:00"),
+    ) == diagnoser.phase_log  # fmt: skip
+    before = diagnoser.phase
+    diagnoser.feed(b"\n[2026-01-01 00:02:09 TP0] Prefill batch, #new-seq: 1\n")
+    assert (Phase.WARMUP, Phase.PREFILL) == (before, diagnoser.phase)
+
+
+def test_signs_grow_with_a_bar_that_is_drawn_over_itself(fresh: Fresh) -> None:
+    diagnoser = fresh()
+    diagnoser.feed(START)
+    seen = [diagnoser.progress.signs]
+    for done in (1, 2, 3):
+        diagnoser.feed(b"\rloading shards:  %d%% Completed | %d/4 [00:01<00:02,  1.5s/it]" % (25 * done, done))
+        seen.append(diagnoser.progress.signs)
+    assert sorted(set(seen)) == seen
+    assert ("shards 3/4", 0.75) == (diagnoser.progress.text, diagnoser.progress.fraction)
+
+
+def test_a_log_that_just_stops_is_a_hang_only_once_it_has_ended(fresh: Fresh) -> None:
+    diagnoser = fresh()
+    diagnoser.feed(START)
+    assert "none" == diagnoser.diagnosis(ended=False).kind
+    assert ("hang", 2) == (diagnoser.diagnosis(ended=True).kind, diagnoser.diagnosis(ended=True).evidence.line)
+
+
+def test_the_cure_that_the_log_names_comes_with_its_value(fresh: Fresh) -> None:
+    diagnoser = fresh()
+    diagnoser.feed(START + b"RuntimeError: No room for the KV cache. Raise --mem-fraction-static above 0.008\n")
+    found = diagnoser.diagnosis(ended=True)
+    assert ("--mem-fraction-static", "0.008") == (found.flag, found.value)
+
+
+def test_memory_is_bounded_by_nothing_that_the_log_holds(fresh: Fresh) -> None:
+    diagnoser = fresh()
+    flood: list[Any] = [
+        b"x" * 10_000_000, b"\0" * 1_000_000, b"\xff\xfe" * 500_000, b"\n" * 100_000,
+        b"".join(b"KeyError: 'k%d'\n" % i for i in range(20_000)),
+        b"".join(b"%d: Traceback (most recent call last):\n" % (i % 5000) for i in range(3_000)),
+        b"".join(b"\r%d%%|##| %d/9999 [00:00<00:01]" % (i % 100, i) for i in range(50_000)),
+    ]  # fmt: skip
+    diagnoser.feed(SERVING)
+    tracemalloc.start()
+    for part in flood:
+        for at in range(0, len(part), 65_536):
+            diagnoser.feed(part[at : at + 65_536])
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 4_000_000
+
+
+def test_evidence_is_found_in_the_middle_of_a_line_of_10_mb(fresh: Fresh) -> None:
+    diagnoser = fresh()
+    diagnoser.feed(SERVING + b"y" * 5_000_000 + b" an illegal memory access was encountered " + b"z" * 5_000_000)
+    found = diagnoser.diagnosis(ended=True)
+    assert ("cuda_fault", 7) == (found.kind, found.evidence.line)
