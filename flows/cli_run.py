@@ -14,7 +14,7 @@ from flows.listeners import LISTENERS, SHOW
 from flows.live import Live
 from settings.inputs import DEFAULT_LADDER, load_inputs
 from settings.source import find
-from settings.story import load_story
+from settings.story import ladder_of, load_story
 from settings.words import EXIT_OF, ExitCode
 from tasks.store import read_record
 
@@ -51,7 +51,7 @@ def rehearse(
     os.environ["BRINGUP_TARGET__ENV__REHEARSAL_STORY"] = str(find("rehearsals", story).resolve())
     os.environ.setdefault("BRINGUP_RUN__POLL_S", "0.2")
     os.environ.setdefault("BRINGUP_RUN__QUIET_S", json.dumps(told.quiet_s))
-    _go("rehearsal", told.ladder, runs, False, as_json)
+    _go("rehearsal", ladder_of(story, told), runs, False, as_json)
 
 
 def _go(target: str, ladder: str, runs: str | None, keep: bool, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from settings.source import Declared, find, load
 from settings.words import AttemptOutcome, Phase, RunOutcome, Stage
 
-__all__ = ["Expectation", "ExpectedAttempt", "Fault", "Pace", "Story", "load_story"]
+__all__ = ["Expectation", "ExpectedAttempt", "Fault", "Pace", "Story", "ladder_of", "load_story"]
 
 # Releases whose parser is recorded, and tracebacks that are: the files of these names in tasks/rehearsal/site/sglang/.
 Release = Literal["0.5.8.post1", "0.5.9", "0.5.10.post1", "0.5.17", "0.5.23"]
@@ -95,13 +95,20 @@ class Story(Declared):
     why: str = Field(min_length=1, description="what is rehearsed, for a person")
     release: Release = Field(description="the SGLang release that the host has")
     speed: float = Field(gt=0, description="simulated seconds per real second")
-    ladder: str = Field("glm5-sm120", description="the ladder that the expectation is about")
+    ladder: str = Field("glm5-sm120", description="the ladder of the expectation; a path is relative to this file")
     quiet_s: dict[Phase, float] = Field(
         {}, description="real seconds of silence to believe in, in place of the engine file's: a story is in a hurry"
     )
     pace: Pace = Field(Pace(), description="simulated seconds of the phases")
     fault: tuple[Fault, ...] = Field((), description="what goes wrong")
     expect: Expectation = Field(description="what a run must make of it")
+
+
+def ladder_of(name: str, story: Story) -> str:
+    """The story's ladder as a run takes it: a shipped name, or a path beside the story."""
+    if not story.ladder.endswith(".toml"):
+        return story.ladder
+    return str(find("rehearsals", name).resolve().parent / story.ladder)
 
 
 def load_story(name: str) -> Story:

@@ -8,7 +8,7 @@ import pytest
 
 from settings.ladder import Ladder
 from settings.source import SETTINGS_DIR, BadInput, find, load
-from settings.story import Release, Story, Trace, load_story
+from settings.story import Release, Story, Trace, ladder_of, load_story
 from settings.words import LOG_KINDS, OWN_KINDS, AttemptOutcome, RunOutcome
 
 SHIPPED = sorted(path.stem for path in (SETTINGS_DIR / "rehearsals").glob("*.toml"))
@@ -42,7 +42,7 @@ def test_every_promised_story_is_there() -> None:
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_story_speaks_of_its_ladder_and_its_release(name: str) -> None:
     story = load_story(name)
-    rungs = load(Ladder, find("ladders", story.ladder)).rung
+    rungs = load(Ladder, find("ladders", ladder_of(name, story))).rung
     assert [] == [a.rung for a in story.expect.trail if a.rung not in rungs]
     assert [] == [a.kind for a in story.expect.trail if a.kind and a.kind not in LOG_KINDS | OWN_KINDS]
     parser = json.loads((STAND_IN / "parsers" / f"{story.release}.json").read_text(encoding="utf-8"))

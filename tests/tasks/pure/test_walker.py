@@ -10,11 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from settings.catalogue import shipped_catalogue
 from settings.engine import load_engine
 from settings.ladder import Edge, Ladder
 from settings.ladder_check import check_ladder
+from settings.milestones import shipped_milestones
 from settings.source import SETTINGS_DIR, load
 from settings.words import LOG_KINDS, OWN_KINDS, Action, AttemptOutcome, Component, Phase, RunOutcome, Stage
+from tasks.pure.diagnose import Diagnoser
 from tasks.pure.record import Attempt, Diagnosis, Evidence
 from tasks.pure.walker import End, Step, Try, next_move
 
@@ -378,3 +381,19 @@ def test_every_edge_of_a_shipped_ladder_can_be_taken(path: Path) -> None:
     edges = {name for rung in shipped.rung for name, _ in shipped.edges(rung)}
     assert edges - taken == set()
     assert set(seen) == set(shipped.rung)
+
+
+def test_the_number_that_a_real_message_names_reaches_the_arguments() -> None:
+    said = (
+        b"[2026-11-29 13:00:00] Load weight begin. avail mem=79.10 GB\n"
+        b"[2026-11-29 13:00:09] Load weight end. elapsed=9 s, type=X, avail mem=78 GB, mem usage=1 GB.\n"
+        b"RuntimeError: Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static=0.001. "
+        b"Raise --mem-fraction-static above 0.008.\n"
+    )
+    diagnoser = Diagnoser(shipped_catalogue(), shipped_milestones(), engine="sglang")
+    diagnoser.feed(said)
+    found = diagnoser.diagnosis(ended=True)
+    assert (found.kind, found.action, found.value) == ("oom_kv", "raise_mem", "0.008")
+    tight = ladder(LADDER.replace('"0.95"', '"0.001"'))
+    walk = Walk(tight).fail(found.kind, action=found.action, value=found.value, phase=found.phase)
+    assert walk.now.args["static-memory"] == "0.028"
