@@ -26,7 +26,10 @@ def diagnose(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object a line on stdout")] = False,
     engine: Annotated[str | None, typer.Option(help="sglang or vllm; default: read from the log")] = None,
 ) -> None:
-    """Name the first cause of a failure in each log, what it means and what to try. Exit 0 whatever the logs say."""
+    """Name the first cause of a failure in each log, what it means and what to try. Exit 0 whatever the logs say.
+
+    Example: bringup diagnose server.log --json
+    """
     catalogue, milestones = shipped_catalogue(), shipped_milestones()
     console = Console()
     unreadable = False

@@ -46,7 +46,10 @@ def plan(
     gpus: Annotated[int, typer.Option(min=0, help="number of GPUs")] = 8,
     architecture: Annotated[str | None, typer.Option(help="the model's; default: GLM-5's")] = None,
 ) -> None:
-    """Show the whole tree with the exact command of each rung on this build, and why a rung is skipped or doomed."""
+    """Show the whole tree with the exact command of each rung on this build, and why a rung is skipped or doomed.
+
+    Example: bringup plan --target ./gpu8.toml --ladder glm5-sm120
+    """
     at = load_target(target) if target else None
     file = args_json or help_file
     if file is None and at is None:
@@ -79,7 +82,10 @@ def probe(
     engine_name: Annotated[str, typer.Option("--engine", help="name in settings/engines/, or a path")] = ENGINE,
     as_json_: Annotated[bool, typer.Option("--json", help="one JSON object on stdout")] = False,
 ) -> None:
-    """Ask the host and its installed build what they are and can do, without taking GPU memory."""
+    """Ask the host and its installed build what they are and can do, without taking GPU memory.
+
+    Example: bringup probe --target ./gpu8.toml --json
+    """
     at, found = _ask(load_target(target), load_engine(engine_name))
     facts = probe_json(found, at.name)
     if as_json_:
