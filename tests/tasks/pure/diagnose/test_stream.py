@@ -85,8 +85,8 @@ def test_memory_is_bounded_by_nothing_that_the_log_holds(fresh: Fresh) -> None:
     diagnoser = fresh()
     flood: list[Any] = [
         b"x" * 10_000_000, b"\0" * 1_000_000, b"\xff\xfe" * 500_000, b"\n" * 100_000,
-        b"".join(b"KeyError: 'k%d'\n" % i for i in range(20_000)),
-        b"".join(b"%d: Traceback (most recent call last):\n" % (i % 5000) for i in range(3_000)),
+        b"".join(b"KeyError: 'k%d'\n" % i for i in range(5_000)),
+        b"".join(b"%d: Traceback (most recent call last):\n" % (i % 5000) for i in range(1_000)),
         b"".join(b"\r%d%%|##| %d/9999 [00:00<00:01]" % (i % 100, i) for i in range(50_000)),
     ]  # fmt: skip
     diagnoser.feed(SERVING)
