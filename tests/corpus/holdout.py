@@ -59,7 +59,7 @@ def main() -> None:
     """Print, for each third, kinds and actions that are right among the seen and the unseen."""
     catalogue, milestones, folder = shipped_catalogue(), shipped_milestones(), logs()
     cases = [json.loads(line) for line in (HERE / "cases.jsonl").read_text(encoding="utf-8").splitlines()]
-    right = defaultdict(lambda: [0, 0, 0])
+    right: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for third in range(3):
         reduced = without(catalogue, third, entries="--entries" in sys.argv)
         left = {e.means: re.compile(e.pattern) for e in reduced.failure}

@@ -33,7 +33,7 @@ def unfolded(skeleton: str) -> str:
 
 def logs() -> Path:
     """The folder with all logs, the huge ones made when they are missing."""
-    for skeleton in sorted((HERE / "huge").glob("*.txt")):
+    for skeleton in sorted((HERE / "skeletons").glob("*.txt")):
         log = HERE / "logs" / f"{skeleton.stem}.log"
         if not log.exists():
             part = log.with_suffix(f".{id(skeleton)}")
