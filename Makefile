@@ -5,7 +5,7 @@ BIN    := .venv/bin
 READY  := .venv/.ready
 PYTEST := $(BIN)/pytest -m "not real"
 CHAOS  := tests/tasks/remote tests/tasks/test_supervisor.py tests/flows/test_prefect_end_to_end.py
-WIDE   := -n auto --maxprocesses 4 --dist loadfile
+WIDE   := -n auto --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help rehearse test check real chaos bench prefect deploy lock

@@ -10,6 +10,7 @@ from typing import Any
 from prefect import flow, get_run_logger, runtime
 from prefect.client.schemas.objects import State
 from prefect.events import emit_event
+from prefect.exceptions import TerminationSignal
 from prefect.states import Completed, Failed
 from prefect.utilities.annotations import quote
 
@@ -21,7 +22,7 @@ from settings.words import AttemptOutcome, RunOutcome, Stage
 from tasks import steps
 from tasks.attempt import Book, skipped
 from tasks.faults import StageReport
-from tasks.host import HostError
+from tasks.host import HostError, HostKeyRefused, HostLost, HostUnreachable
 from tasks.opening import HostBusy, open_session, remember_build, seen_build
 from tasks.pure.expect import cannot_serve
 from tasks.pure.ladder_plan import check_args
@@ -95,8 +96,11 @@ class _Run:
             end = self._host_taken()
         except HostBusy as e:
             end = End(RunOutcome.HOST_BUSY, Halt(reason=str(e), by="host"))
-        except HostError as e:
-            end = self._host_lost(e)
+        except (HostUnreachable, HostKeyRefused, HostLost) as e:
+            log.warning("host.lost", why=str(e))
+            end = End(RunOutcome.HOST_LOST, Halt(reason=str(e), by="host"))
+        except HostError as e:  # it answers, but cannot do its part: a full disk, no Python, a call that took too long
+            end = End(RunOutcome.ERROR, Halt(reason=str(e), by="host"))
         except Exception as e:
             if (signal := _signal_behind(e)) is not None:
                 self._ended(End(RunOutcome.CANCELLED, Halt(reason="cancelled or interrupted", by="user")))
@@ -107,7 +111,12 @@ class _Run:
         except BaseException:
             self._ended(End(RunOutcome.CANCELLED, Halt(reason="cancelled or interrupted", by="user")))
             raise
-        return self._ended(end)
+        self._ended(end)
+        show_branch(self.record)
+        found = RunEnd(end.outcome, str(self.folder.path), end.halt)
+        name = RUN_STATES.get(end.outcome, str(end.outcome).capitalize())
+        make: Any = Completed if name == "Serving" else Failed
+        return make(name=name, message=headline(self.record), data=found)  # type: ignore[no-any-return]
 
     def _host_taken(self) -> End:
         with open_session(self.inputs, self.folder, self.record.run_id, show=SHOW.get()) as session:
@@ -130,15 +139,20 @@ class _Run:
         """The loop of the whole program: the trail decides the next try, the try extends the trail."""
         components = session.engine.components()
         while True:
-            step = next_move(session.ladder, self.trail, spent_s=self._spent_s(), components=components)
+            spent_s = session.ladder.budget.wall_s - session.deadline.left_s
+            step = next_move(session.ladder, self.trail, spent_s=spent_s, components=components)
             if self.trail and step.move:
                 self.trail[-1] = self.trail[-1].model_copy(update={"move": step.move})
                 log.info("rung.left", rung=self.trail[-1].rung, **step.move.model_dump(include={"move", "to", "why"}))
+                if step.move.move == "remedy":
+                    log.info("remedy.applied", remedy=step.move.to, set=step.move.set)
                 self._store()
             if isinstance(step.then, End):
                 return step.then
             self.trail.append(self._try(session, step.then))
             self._store()
+            if self.trail[-1].outcome is AttemptOutcome.PASSED:
+                remember_build(session, self.record.build)
             if self.trail[-1].outcome is AttemptOutcome.ABORTED:
                 return self._aborted(session, self.trail[-1])
 
@@ -158,23 +172,17 @@ class _Run:
         self.book = Book(session, n, wanted, plan)
         _result(attempt(self.book, n, wanted.rung, self.keep, return_state=True))
         entry, self.book = self.book.attempt(), None
-        if entry.outcome is AttemptOutcome.PASSED:
-            remember_build(session, session.capabilities.build)
         return entry
 
     def _aborted(self, session: Session, last: Attempt) -> End:
         """An attempt that we ended ourselves takes no edge."""
         why = last.diagnosis.means if last.diagnosis else ""
+        if last.diagnosis and last.diagnosis.kind == "lease_expired":
+            log.warning("lease.expired", why=why)
+            return End(RunOutcome.HOST_LOST, Halt(reason=why, by="host"))
         if session.deadline.passed:
             return End(RunOutcome.BUDGET, Halt(reason=why, by="budget"))
-        if last.diagnosis and last.diagnosis.kind == "lease_expired":
-            return End(RunOutcome.HOST_LOST, Halt(reason=why, by="host"))
         return End(RunOutcome.CANCELLED, Halt(reason=why, by="user"))
-
-    def _host_lost(self, error: HostError) -> End:
-        log.warning("host.lost", why=str(error))
-        self._close_book(f"the host was lost: {error}")
-        return End(RunOutcome.HOST_LOST, Halt(reason=str(error), by="host"))
 
     def _close_book(self, why: str) -> None:
         """An attempt that the end of the run cut short is stored as aborted."""
@@ -183,27 +191,21 @@ class _Run:
             self.trail.append(self.book.attempt())
             self.book = None
 
-    def _ended(self, end: End) -> State[RunEnd]:
+    def _ended(self, end: End) -> None:
+        """Write the end down. No network here: on a signal there are seconds, and the first error stays the first."""
         self._close_book(end.halt.reason)
         self.record = self.record.model_copy(
             update={"outcome": end.outcome, "halt": end.halt, "winner": end.winner, "ended_at": datetime.now(UTC)}
         )
         self._store()
-        said = headline(self.record)
         log.info("record.written", path=self.folder.record_path, report=self.folder.report_path)
-        log.info("run.ended", outcome=end.outcome, headline=said, reason=end.halt.reason, by=end.halt.by)
-        show_branch(self.record)
-        found = RunEnd(end.outcome, str(self.folder.path), end.halt)
-        name = RUN_STATES.get(end.outcome, str(end.outcome).capitalize())
-        make: Any = Completed if name == "Serving" else Failed
-        return make(name=name, message=said, data=found)  # type: ignore[no-any-return]
+        log.info(
+            "run.ended", outcome=end.outcome, headline=headline(self.record), reason=end.halt.reason, by=end.halt.by
+        )
 
     def _store(self) -> None:
         self.record = self.folder.redactor.model(self.record.model_copy(update={"attempts": tuple(self.trail)}))
         self.folder.write_record(self.record)
-
-    def _spent_s(self) -> float:
-        return (datetime.now(UTC) - self.record.started_at).total_seconds()
 
 
 @flow(name="attempt", flow_run_name="{n}-{rung}", retries=0, validate_parameters=False, persist_result=False)
@@ -213,7 +215,9 @@ def attempt(book: Book, n: int, rung: str, keep: bool) -> State[None]:
     log.info("attempt.started", n=n, rung=rung, remedies=list(book.wanted.remedies))
     _run_gates(book)  # on an error or a signal the session says the last word to the host (tasks/opening.py)
     if book.outcome is AttemptOutcome.PASSED and keep:
-        session.kept = session.supervisor.keep(deadline=session.call())
+        session.kept = _result(steps.keep(book, return_state=True))
+        if not session.kept:
+            book.abort("lease_expired", "it passed, and could not be kept: the host is not ours any more")
     elif book.server:
         book.add(_report(steps.stop(book, return_state=True)))
         session.running = None
@@ -270,7 +274,7 @@ def _result(state: State[Any]) -> Any:
 def _signal_behind(error: BaseException) -> BaseException | None:
     """The Ctrl-C or SIGTERM that an error came of: inside its own engine Prefect 3.9 raises a ValueError over it."""
     seen: BaseException | None = error
-    while seen is not None and isinstance(seen, Exception):
+    while seen is not None and not isinstance(seen, KeyboardInterrupt | SystemExit | TerminationSignal):
         seen = seen.__cause__ or seen.__context__
     return seen
 

@@ -23,6 +23,7 @@ __all__ = ["branch_table", "ladder", "logs", "show"]
 ladder = typer.Typer(no_args_is_help=True, help="Check or draw a decision tree.")
 RunName = Annotated[str | None, typer.Argument(help="run id or folder; default: the newest run")]
 RunsDir = Annotated[str | None, typer.Option("--runs", help="folder of records; default $BRINGUP_HOME/runs or ./runs")]
+_SILENT_S = 600.0  # a living run writes each stage; the longest silent wait is a load
 _NARROW = ("attempt", "rung", "actual backend", "outcome", "reason", "move", "seconds")
 
 
@@ -75,16 +76,21 @@ def logs(
             have = ", ".join(p.stem for p in sorted((folder / "logs").glob("*.log"))) or "none"
             raise BadInput(folder / "logs", str(attempt), f"no log of that attempt; there are: {have}")
         path = found[0]
-    at = 0
+    at, grew_at = 0, time.monotonic()
     while True:
-        ended = read_record(folder).halt is not None
+        record = read_record(folder)
+        ended = record.halt is not None
         with path.open("rb") as f:
             f.seek(at)
             while chunk := f.read(1 << 20):
                 sys.stdout.buffer.write(chunk)
+                grew_at = time.monotonic()
             at = f.tell()
         sys.stdout.flush()
         if not follow or ended:
+            return
+        if time.monotonic() - grew_at > max(record.lease_s, _SILENT_S):
+            print(f"nothing for {time.monotonic() - grew_at:.0f} s and no end is written: killed?", file=sys.stderr)
             return
         pause(0.5, Deadline.after(0.5, time.monotonic))
 

@@ -107,7 +107,7 @@ class Default(Declared):
 
 
 class Ladder(Declared):
-    """A decision tree. `check_ladder` (tasks/pure/walker.py) validates it as a whole."""
+    """A decision tree. `check_ladder` (settings/ladder_check.py) validates it as a whole."""
 
     engine: str = Field("sglang", description="name of a file in settings/engines/")
     start: str = Field(description="the first rung")

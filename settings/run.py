@@ -20,10 +20,10 @@ class RunSettings(BaseSettings):
     quiet_s: dict[Phase, float] = Field({}, description="seconds of silence believed in, instead of the engine file's")
     call_s: float = Field(30.0, gt=0, description="seconds for one call to the host or to the served API")
     probe_s: float = Field(120.0, gt=0, description="seconds for the whole probe of host and build")
-    warmup_s: float = Field(600.0, gt=0, description="seconds for the first requests, which may compile kernels")
+    warmup_s: float = Field(1800.0, gt=0, description="seconds for the first requests, which may compile kernels")
     decode_s: float = Field(900.0, gt=0, description="seconds for one decode suite")
     bench_s: float = Field(3600.0, gt=0, description="seconds for one run of the load test")
-    stop_s: float = Field(90.0, gt=0, description="seconds for a server to be gone with its memory and port")
+    stop_s: float = Field(150.0, gt=0, description="seconds for a server to be gone with its memory and port")
 
 
 def load_run_settings() -> RunSettings:

@@ -22,7 +22,7 @@ class Book:
         self.id = f"{n:02d}-{wanted.rung}-{uuid.uuid4().hex[:6]}"
         self.reports: list[StageReport] = []
         self.server: Server | None = None
-        self._aborted: Diagnosis | None = None
+        self._cut: tuple[Diagnosis, AttemptOutcome] | None = None
 
     @property
     def rung(self) -> str:
@@ -48,21 +48,27 @@ class Book:
 
     @property
     def outcome(self) -> AttemptOutcome:
-        if self._aborted is not None:
-            return AttemptOutcome.ABORTED
+        if self._cut is not None:
+            return self._cut[1]
         return self.failure.outcome if self.failure else AttemptOutcome.PASSED
 
     def abort(self, kind: str, why: str) -> None:
-        """We ended it ourselves, or lost sight of it; a failure that was found before stands."""
-        if self.failure is None or self.failure.outcome is AttemptOutcome.PASSED:
-            stage = self.reports[-1].result.stage if self.reports else Stage.PREFLIGHT
+        """We ended it ourselves, or lost sight of it. A failure that was found before stands, if only in the log."""
+        if self.failure is not None and self.failure.outcome is not AttemptOutcome.PASSED:
+            return
+        stage = self.reports[-1].result.stage if self.reports else Stage.PREFLIGHT
+        fatal = self.server.watch.fatal if self.server else None
+        if fatal is not None:
+            seen = {"stage": stage, "also_seen": (*fatal.also_seen, why)}
+            self._cut = fatal.model_copy(update=seen), AttemptOutcome.FAILED
+        else:
             phase = self.server.watch.phase if self.server else Phase.ARGS
-            self._aborted = cause.aborted(kind, stage, phase, why)
+            self._cut = cause.aborted(kind, stage, phase, why), AttemptOutcome.ABORTED
 
     def attempt(self) -> Attempt:
         """The entry for the record."""
         failure = self.failure
-        diagnosis = self._aborted or (failure.diagnosis if failure else None)
+        diagnosis = self._cut[0] if self._cut else (failure.diagnosis if failure else None)
         if diagnosis and diagnosis.evidence.line is not None and self.server:
             evidence = diagnosis.evidence.model_copy(update={"file": self._log()})
             diagnosis = diagnosis.model_copy(update={"evidence": evidence})

@@ -17,6 +17,7 @@ from tasks.pure.suite import KIND_OF, Asking, SuiteFigures, figures, first_failu
 
 __all__ = ["DecodeReport", "decode"]
 
+_NO_TIME = "no time was left"
 _SPARE_TOKENS = 16  # the server keeps a few of the context for itself (6 in 0.5.23: max_req_input_len)
 _USUAL_CHARS_PER_TOKEN = 4.0  # where the server does not count our text
 _MOST_CHARS_PER_TOKEN = 8.0  # English has 4 to 5; a server that counts less is wrong, and the prompt would be huge
@@ -24,7 +25,8 @@ _MOST_CHARS_PER_TOKEN = 8.0  # English has 4 to 5; a server that counts less is 
 
 @dataclass(frozen=True, slots=True)
 class DecodeReport:
-    """A whole suite. `kind` is None when it passed, else nan, garbage, empty, truncated or reply_error.
+    """A whole suite. `kind` is None when it passed, else nan, garbage, empty, truncated, reply_error,
+    or hang when the suite's time ran out.
 
     `server_gone`: nothing listened any more after a request failed; the log says why, and decides (contracts §1).
     """
@@ -56,7 +58,7 @@ def decode(
     gone, stopped_by = False, ""
     for probe in suite.probe:
         if not stopped_by and deadline.passed:
-            stopped_by = "no time was left"
+            stopped_by = _NO_TIME
         asking = stopped_by or _ask_probe(client, probe, sizes, limits, deadline)
         if isinstance(asking, str):
             verdict = ReplyVerdict(id=probe.id, verdict="not_run", why=asking)
@@ -83,7 +85,7 @@ def _outcome(verdicts: list[ReplyVerdict], stopped_by: str) -> tuple[str | None,
     if failed:
         return KIND_OF[Verdict(failed.verdict)], f"{failed.id}: {failed.why}"
     if stopped_by:
-        return "reply_error", stopped_by
+        return "hang" if stopped_by == _NO_TIME else "reply_error", stopped_by
     ran = [v for v in verdicts if v.verdict != "not_run"]
     if not ran:
         return "reply_error", "no probe could be run"

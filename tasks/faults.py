@@ -7,6 +7,7 @@ from typing import Any
 
 from settings.words import AttemptOutcome, Stage, StageOutcome
 from tasks.deadline import Deadline, pause
+from tasks.host import HostError
 from tasks.pure import cause
 from tasks.pure.record import BenchPoint, Diagnosis, ReplyVerdict, StageResult
 from tasks.runlog import log
@@ -56,7 +57,7 @@ def gone(step: Step, session: Session, server: Server, pulse: Pulse, **found: An
     """The server ended by itself, or by our supervisor."""
     ended = pulse.status.exit
     if ended is None or ended.clean is None:
-        ended = end_server(session, server) or ended
+        ended = _try_to_end(session, server) or ended
     diagnosis, outcome = account_for(server, step.stage, ended)
     return step.failed(diagnosis, outcome=outcome, **found)
 
@@ -69,9 +70,18 @@ def doomed(step: Step, session: Session, server: Server, **found: Any) -> StageR
         if not pulse.alive or pulse.fatal_for_s >= session.settings.doom_grace_s or grace.passed:
             break
         pause(min(session.settings.poll_s, 0.2), grace)
-    end_server(session, server)
+    _try_to_end(session, server)
     diagnosis = server.watch.cause(ended=True).model_copy(update={"stage": step.stage})
     return step.failed(diagnosis, **found)
+
+
+def _try_to_end(session: Session, server: Server) -> ExitInfo | None:
+    """End the server; if that fails, the step `stop` comes to it again, and the cause that was found is not lost."""
+    try:
+        return end_server(session, server)
+    except HostError as e:
+        log.warning("server.not_stopped", why=str(e))
+        return None
 
 
 def out_of_budget(step: Step, session: Session, pulse: Pulse, **found: Any) -> StageReport:
@@ -82,9 +92,9 @@ def out_of_budget(step: Step, session: Session, pulse: Pulse, **found: Any) -> S
 
 def account_for(server: Server, stage: Stage, ended: ExitInfo | None) -> tuple[Diagnosis, AttemptOutcome]:
     """Why a server is gone: our own doing, else the log's first cause, else unknown (contracts §1)."""
-    found = server.watch.cause(ended=True)
+    found = server.watch.cause(ended=True, exited=True)
     if ended is not None and ended.by != "self":
-        kind = "lease_expired" if ended.by == "lease" else "interrupted"
+        kind = "interrupted" if ended.by == "stop" else "lease_expired"  # the supervisor's death is the host's, too
         why = f"the server was ended by us, not by a fault of its own ({exit_text(ended)})"
         return cause.aborted(kind, stage, found.phase, why), AttemptOutcome.ABORTED
     if found.kind in ("none", "unknown"):

@@ -8,6 +8,7 @@ from typing import Self
 
 import structlog
 
+from settings.source import BadInput
 from tasks.deadline import Deadline
 from tasks.host import HostError
 from tasks.supervisor import Supervisor
@@ -67,7 +68,7 @@ class Lease:
                     break
                 self._over = Deadline(asked_at + self._lease_s, self._clock)  # from the asking: the reply came later
                 wait_s = every_s
-            except HostError as e:
+            except (HostError, BadInput) as e:  # BadInput: a key file that was moved while the run went on
                 log.warning("lease.not_renewed", left_s=round(self._over.left_s, 1), why=str(e))
                 if supervisor is not None:
                     supervisor.host.close()

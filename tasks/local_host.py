@@ -101,6 +101,10 @@ class LocalHost:
             stream = socket.create_connection(("127.0.0.1", port), timeout=deadline.left_s)
         except TimeoutError as e:
             raise DeadlinePassed(f"{self.name}: no connection to port {port} before the deadline") from e
+        except ConnectionRefusedError:
+            raise
+        except OSError as e:
+            raise HostError(f"{self.name}: no connection to port {port}: {e.strerror or e}") from e
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return stream
 

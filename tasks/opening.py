@@ -89,8 +89,11 @@ def seen_build(session: Session, build: Build) -> bool:
 
 
 def remember_build(session: Session, build: Build) -> None:
-    """Note on the host that this build has served there."""
-    session.host.put(f"{build.version}\n".encode(), _mark(session, build), deadline=session.call())
+    """Note on the host that this build has served there. Only later waits grow shorter by it: no error is raised."""
+    try:
+        session.host.put(f"{build.version}\n".encode(), _mark(session, build), deadline=session.call())
+    except HostError as e:
+        log.warning("build.not_remembered", why=str(e))
 
 
 def _mark(session: Session, build: Build) -> str:

@@ -95,3 +95,4 @@ class Server:
     watch: Watch
     client: httpx.Client
     log_copy: Path
+    ready_by: Deadline  # from the launch on, whatever is retried

@@ -18,14 +18,14 @@ from tasks.preflight import preflight as find_obstacles
 from tasks.pure import cause
 from tasks.pure.diagnose import Diagnoser
 from tasks.pure.plan import LaunchPlan, effective, overridden
-from tasks.pure.record import BenchPoint, ReplyVerdict
+from tasks.pure.record import BenchPoint, Diagnosis, ReplyVerdict
 from tasks.ready import is_ready, server_info
 from tasks.runlog import log
 from tasks.session import Progress, Server, Session
 from tasks.supervisor import Ended, NotHeld, ServerSpec
 from tasks.watch import Pulse, Watch
 
-__all__ = ["bench", "decode", "launch", "preflight", "recheck", "stop", "wait_ready", "warm_up"]
+__all__ = ["bench", "decode", "keep", "launch", "preflight", "recheck", "stop", "wait_ready", "warm_up"]
 
 BENCH_TRIES = 3  # the first and two repeats on the same server (contracts §2, Pass)
 
@@ -51,7 +51,7 @@ def launch(session: Session, n: int, rung: str, attempt_id: str, plan: LaunchPla
         keep=lambda content: session.folder.append_log(log_copy, content),
     )  # fmt: skip
     client = open_client(session.host, plan.port, timeout_s=session.settings.call_s)
-    server = Server(n, attempt_id, rung, plan, watch, client, log_copy)
+    server = Server(n, attempt_id, rung, plan, watch, client, log_copy, Deadline.after(session.ready_limit_s))
     match started:
         case NotHeld(holder):
             who = f"{holder.owner} has it" if holder else "nobody has it"
@@ -71,8 +71,6 @@ def launch(session: Session, n: int, rung: str, attempt_id: str, plan: LaunchPla
 def wait_ready(session: Session, server: Server) -> StageReport:
     """Until the server answers after its own warm-up, is doomed or gone, goes silent, or takes too long."""
     step = Step(Stage.READY, server.n, server.rung)
-    limit_s = session.ready_limit_s
-    deadline = Deadline.after(limit_s)
     while True:
         pulse = server.watch.look(session.call())
         session.show(_progress(server, Stage.READY, pulse))
@@ -84,13 +82,14 @@ def wait_ready(session: Session, server: Server) -> StageReport:
         elif pulse.status.listener in ("ours", None) and is_ready(server.client, session.engine):
             return _read_back(step, session, server)
         phase, quiet_s = pulse.progress.phase, pulse.quiet_for_s
-        if session.deadline.passed:
-            return out_of_budget(step, session, pulse)
-        if deadline.passed and not pulse.fatal:
-            return step.failed(cause.not_ready(phase, limit_s))
-        if quiet_s > session.quiet_limit_s(phase) and not pulse.fatal:
-            return step.failed(cause.hung(phase, quiet_s, session.quiet_limit_s(phase)))
-        pause(session.settings.poll_s, deadline if not pulse.fatal else Deadline.after(session.settings.poll_s))
+        if not pulse.fatal:
+            if session.deadline.passed:
+                return out_of_budget(step, session, pulse)
+            if server.ready_by.passed:
+                return step.failed(_logged_or(server, cause.not_ready(phase, session.ready_limit_s)))
+            if quiet_s > session.quiet_limit_s(phase):
+                return step.failed(_logged_or(server, cause.hung(phase, quiet_s, session.quiet_limit_s(phase))))
+        pause(session.settings.poll_s, Deadline.after(session.settings.poll_s))
 
 
 def warm_up(session: Session, server: Server) -> StageReport:
@@ -126,17 +125,24 @@ def bench(session: Session, server: Server) -> StageReport:
             report = _load(session, server, f"load test {session.bench_profile.name}, run {tried}")
         except DeadlinePassed as e:
             pulse = server.watch.look(session.call())
+            if not pulse.alive:
+                return gone(step, session, server, pulse, bench=tuple(points))
+            if pulse.fatal:
+                return doomed(step, session, server, bench=tuple(points))
             if session.deadline.passed:
                 return out_of_budget(step, session, pulse, bench=tuple(points))
             unmeasured = cause.unmeasured("bench_invalid", str(e))
             return step.failed(unmeasured, outcome=AttemptOutcome.PASSED, bench=tuple(points))
         raw = session.folder.write_raw(f"{server.n:02d}-{tried}.jsonl", report.raw) if report.raw else None
+        session.folder.write_raw(f"{server.n:02d}-{tried}.out", report.out.encode())
         points.append(report.point.model_copy(update={"raw": raw}))
         pulse = _settled(session, server, suspicious=report.kind is not None and not report.client_fault)
         if not pulse.alive:
             return gone(step, session, server, pulse, bench=tuple(points))
         if pulse.fatal:
             return doomed(step, session, server, bench=tuple(points))
+        if (reported := _reported(server)) is not None:
+            return step.failed(reported.model_copy(update={"stage": Stage.BENCH}), bench=tuple(points))
         if report.kind is None:
             return step.passed(bench=tuple(points))
         if tried == BENCH_TRIES or report.nan_signs:  # signs of NaN are the recheck's to judge, and at once
@@ -149,10 +155,15 @@ def stop(session: Session, server: Server) -> StageReport:
     step = Step(Stage.STOP, server.n, server.rung)
     ended = end_server(session, server)
     server.client.close()
-    if ended is not None and ended.left:
-        why = f"left on the host: {', '.join(ended.left)}"
-        return step.failed(cause.aborted("interrupted", Stage.STOP, server.watch.cause(ended=True).phase, why))
+    if ended is None or ended.left:
+        why = f"left on the host: {', '.join(ended.left)}" if ended else "its end was not seen"
+        return step.failed(cause.aborted("interrupted", Stage.STOP, server.watch.phase, why))
     return step.passed(exit_text(ended))
+
+
+def keep(session: Session) -> bool:
+    """Drop the lease, so that the server outlives the run. False: the host is not ours any more."""
+    return session.supervisor.keep(deadline=session.call())
 
 
 # --- what the steps share -------------------------------------------------------------------------------------------
@@ -185,11 +196,27 @@ def _after_requests(
         return gone(step, session, server, pulse, decode=verdicts)
     if pulse.fatal:
         return doomed(step, session, server, decode=verdicts)
-    if session.deadline.passed:
-        return out_of_budget(step, session, pulse, decode=verdicts)
+    if (reported := _reported(server)) is not None:
+        return step.failed(reported.model_copy(update={"stage": step.stage}), decode=verdicts)
     if report.kind:
         return step.failed(cause.judged(report.kind, report.why, step.stage), decode=verdicts)
+    if session.deadline.passed:
+        return out_of_budget(step, session, pulse, decode=verdicts)
     return step.passed(decode=verdicts)
+
+
+def _reported(server: Server) -> Diagnosis | None:
+    """A fault that the log of a living server tells, e.g. NaN that was sanitised: good replies do not outweigh it."""
+    found = server.watch.cause(ended=False)
+    return found if found.kind not in ("none", "unknown", "bench_client") else None
+
+
+def _logged_or(server: Server, silence: Diagnosis) -> Diagnosis:
+    """What the log holds so far, if it names a cause: a rank that reports a fault and then hangs has that fault."""
+    found = server.watch.cause(ended=True)
+    if found.kind in ("none", "unknown", silence.kind):
+        return silence
+    return found.model_copy(update={"stage": silence.stage, "also_seen": (*found.also_seen, silence.means)})
 
 
 def _settled(session: Session, server: Server, *, suspicious: bool) -> Pulse:

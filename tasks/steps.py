@@ -19,14 +19,14 @@ from tasks.pure.names import state_name
 from tasks.runlog import log
 from tasks.session import Session
 
-__all__ = ["bench", "decode", "launch", "preflight", "probe", "recheck", "stop", "wait_ready", "warm_up"]
+__all__ = ["bench", "decode", "keep", "launch", "preflight", "probe", "recheck", "stop", "wait_ready", "warm_up"]
 
 
 def _host_was_away(step: Task[Any, Any], run: TaskRun, state: State[Any]) -> bool:
     """Whether to run the step again. Safe: each step is idempotent (launch adopts the server of its attempt)."""
     error = state.result(raise_on_failure=False)
     away = isinstance(error, HostLost | HostUnreachable)
-    if away:
+    if away and run.run_count <= _RETRIES:
         log.warning("step.retried", step=step.name, tried=run.run_count, why=str(error))
     return away
 
@@ -39,10 +39,11 @@ def _as_state(report: StageReport) -> State[StageReport]:
     return Failed(name=state_name(failed, report.diagnosis), message=report.result.reason, data=report)
 
 
+_RETRIES = 2
 _STEP: dict[str, Any] = {
     "cache_policy": NO_CACHE,  # a live session has no hash
     "persist_result": False,
-    "retries": 2,
+    "retries": _RETRIES,
     "retry_delay_seconds": [2, 10],
     "retry_condition_fn": _host_was_away,
 }
@@ -82,7 +83,8 @@ def decode(book: Book) -> State[StageReport]:
     return _as_state(stages.decode(book.session, book.launched))
 
 
-@task(name="bench", task_run_name="{book.rung}: bench", **_STEP)
+# A second load beside one that still runs would measure nonsense, so this step alone is not run again.
+@task(name="bench", task_run_name="{book.rung}: bench", **_STEP | {"retries": 0})
 def bench(book: Book) -> State[StageReport]:
     return _as_state(stages.bench(book.session, book.launched))
 
@@ -95,3 +97,8 @@ def recheck(book: Book) -> State[StageReport]:
 @task(name="stop", task_run_name="{book.rung}: stop", **_STEP)
 def stop(book: Book) -> State[StageReport]:
     return _as_state(stages.stop(book.session, book.launched))
+
+
+@task(name="keep", task_run_name="{book.rung}: keep", **_STEP)
+def keep(book: Book) -> bool:
+    return stages.keep(book.session)

@@ -65,15 +65,20 @@ class Watch:
                 progress=self._diagnoser.progress,
             )
 
-    def cause(self, *, ended: bool) -> Diagnosis:
+    def cause(self, *, ended: bool, exited: bool = False) -> Diagnosis:
         """The log's own diagnosis of all that was read."""
         with self._lock:
-            return self._diagnoser.diagnosis(ended=ended)
+            return self._diagnoser.diagnosis(ended=ended, exited=exited)
 
     @property
     def phase(self) -> Phase:
         """Where the engine was last seen. Like `phases` it waits for nobody: a cancelled run has no time for that."""
         return self._phase
+
+    @property
+    def fatal(self) -> Diagnosis | None:
+        """The first fatal cause in what was read of the log."""
+        return self._diagnoser.fatal
 
     def phases(self) -> dict[str, float]:
         """Seconds spent in each phase of the engine so far, as we saw them pass."""

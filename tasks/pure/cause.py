@@ -25,6 +25,7 @@ _AFTER_VERDICT = {
     "garbage": (Component.UNKNOWN, Action.OTHER_FLAG, "the replies are finite numbers, but no sense"),
     "empty": (Component.UNKNOWN, Action.OTHER_FLAG, "the replies hold no text"),
     "truncated": (Component.UNKNOWN, Action.OTHER_FLAG, "the replies end before the asked length"),
+    "hang": (Component.UNKNOWN, Action.RETRY_SAME, "the requests were not through in their time"),
     "reply_error": (Component.UNKNOWN, Action.STOP, "the server answers requests with errors"),
 }
 

@@ -154,8 +154,8 @@ def _agreement(askings: Sequence[Asking]) -> float | None:
         for call in asking.calls:
             if call.status == 200 and asked(call.request).greedy:
                 groups.setdefault(asked(call.request).prompt, []).extend(read_reply(call).choices)
-        for first, *others in groups.values():
-            shares += [_alike(first, other) for other in others]
+        for choices in groups.values():
+            shares += [_alike(choices[0], other) for other in choices[1:]]
     return math.fsum(shares) / len(shares) if shares else None
 
 

@@ -30,7 +30,7 @@ class Try:
     args: Mapping[str, ArgValue]
     env: Mapping[str, str]
     remedies: tuple[str, ...] = ()
-    insist: bool = False  # put off before because it was expected to fail; nothing better is left
+    insist: bool = False  # launch it although it is expected to fail: nothing better is left, or it was launched before
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,8 @@ def _try(
             else:
                 args[arg] = value
     env = {**ladder.base.env, **ladder.rung[rung].env}
-    return Try(rung, args, env, tuple(str(m.to) for m in moves), insist)
+    launched = any(a.rung == rung and a.outcome is not AttemptOutcome.SKIPPED for a in trail)  # then insist again
+    return Try(rung, args, env, tuple(str(m.to) for m in moves), insist or launched)
 
 
 def _apply(

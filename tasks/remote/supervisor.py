@@ -293,11 +293,13 @@ def gpu_memory() -> Optional[Dict[str, int]]:
 
 def gpu_left(baseline: Optional[Json], pids: Set[int]) -> List[str]:
     """What still stands in the way of the next server on the GPUs, in words."""
-    used = gpu_memory() if baseline else None
-    if used is None or baseline is None:
-        return []
     apps = {row[0] for row in _nvidia_smi("--query-compute-apps=pid") or [] if row}
     left = ["pid %s is still on a GPU" % pid for pid in sorted(apps & {str(p) for p in pids})]
+    if not baseline:
+        return left
+    used = gpu_memory()
+    if used is None:
+        return [*left, "the memory of the GPUs cannot be read any more"]
     return left + [
         "GPU %s holds %d MiB, %d at acquire" % (gpu, mib, baseline[gpu])
         for gpu, mib in sorted(used.items())

@@ -83,14 +83,17 @@ class Diagnoser:
     def phase_log(self) -> tuple[tuple[Phase, str | None], ...]:
         return tuple(self._story.phases.log)
 
-    def diagnosis(self, *, ended: bool) -> Diagnosis:
-        """The verdict over all that was fed. `ended`: nothing more will come, the last line counts as it is."""
+    def diagnosis(self, *, ended: bool, exited: bool = False) -> Diagnosis:
+        """The verdict over all that was fed. `ended`: nothing more will come, the last line counts as it is.
+
+        `exited`: the process is known to be gone; a step without an end is then no hang.
+        """
         if ended:
             for block in self._splitter.flush():
                 self._read(block)
             self._splitter = Splitter()
             self._story.end()
-        cause = self._story.first_cause(ended=ended)
+        cause = self._story.first_cause(ended=ended, exited=exited)
         if cause is None:
             return Diagnosis(
                 kind="none", phase=self.phase, component=Component.UNKNOWN, action=Action.NONE,

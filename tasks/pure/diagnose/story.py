@@ -189,7 +189,7 @@ class Story:
         """The flag and the value that the log names as the way out."""
         return cure_named(cause.text) if self._verdict.cure == (None, None) else self._verdict.cure
 
-    def first_cause(self, *, ended: bool) -> Cause | None:
+    def first_cause(self, *, ended: bool, exited: bool = False) -> Cause | None:
         """The verdict over all lines so far; None: healthy."""
         verdict = self._verdict
         if verdict.certain is not None:
@@ -203,7 +203,7 @@ class Story:
             return verdict.death
         if len(verdict.stalled) > 1:
             return verdict.stalled[0]
-        return self._bench or (self._begun() if starting else None)
+        return self._bench or (self._begun() if starting and not exited else None)
 
     def _begun(self) -> Cause | None:
         """The step that began and never ended."""

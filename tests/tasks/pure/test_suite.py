@@ -98,3 +98,11 @@ def test_the_failure_that_explains_most_is_named(verdicts: list[Any], first: Ver
 
 def test_the_interval_is_wilsons() -> None:
     assert wilson(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-3)
+
+
+def test_a_reply_without_any_choice_compares_to_nothing() -> None:
+    probe = Probe(id="p", prompt="x", repeat=2)
+    empty = tuple(
+        Call("p", "generate", 200, {"text": "x", "sampling_params": {"temperature": 0}}, "[]") for _ in range(2)
+    )
+    assert figures([Asking(probe, empty)]).agreement is None

@@ -255,6 +255,11 @@ def test_a_rung_put_off_as_doomed_is_tried_when_nothing_else_is_left() -> None:
     assert walk.fail("nan").end.outcome is RunOutcome.EXHAUSTED
 
 
+def test_a_rung_that_was_insisted_on_is_launched_again_with_its_remedy() -> None:
+    walk = Walk(ladder()).fail("nan").skip(expected="refused on SM120").fail("nan").fail("oom_graph")
+    assert (walk.now.rung, walk.now.insist, walk.now.args["static-memory"]) == ("second", True, "0.88")
+
+
 def test_a_rung_put_off_is_left_out_when_the_ladder_says_skip() -> None:
     walk = Walk(ladder(doomed="skip")).fail("nan").skip(expected="refused on SM120")
     assert walk.fail("nan").end.outcome is RunOutcome.EXHAUSTED
