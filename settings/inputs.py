@@ -9,6 +9,7 @@ from settings.catalogue import Catalogue, shipped_catalogue
 from settings.engine import Engine, load_engine
 from settings.ladder import Ladder
 from settings.ladder_check import check_ladder
+from settings.load_test import LoadTest, load_profiles
 from settings.milestones import Milestones, shipped_milestones
 from settings.run import RunSettings, load_run_settings
 from settings.source import find, load
@@ -35,7 +36,8 @@ class Inputs:
     warmup: DecodeSuite
     decode: DecodeSuite
     recheck: DecodeSuite
-    bench: BenchProfile
+    load_test: LoadTest
+    profiles: tuple[BenchProfile, ...]
     settings: RunSettings
 
 
@@ -43,6 +45,7 @@ def load_inputs(target: str, ladder: str, **target_flags: Any) -> Inputs:
     """All files of a run, by name or path. Raises: BadInput for the first that is wrong."""
     path = find("ladders", ladder)
     tree = load_ladder(ladder)
+    load_test = load(LoadTest, find("suites/load", tree.bench_suite))
     return Inputs(
         target=load_target(target, **target_flags),
         ladder=tree,
@@ -55,7 +58,8 @@ def load_inputs(target: str, ladder: str, **target_flags: Any) -> Inputs:
         warmup=load(DecodeSuite, find("suites", "warmup")),
         decode=load(DecodeSuite, find("suites", tree.decode_suite)),
         recheck=load(DecodeSuite, find("suites", tree.recheck_suite)),
-        bench=load(BenchProfile, find("suites/bench", tree.bench_suite)),
+        load_test=load_test,
+        profiles=load_profiles(load_test),
         settings=load_run_settings(),
     )
 

@@ -1,5 +1,6 @@
 """Decode suites and load profiles: which requests a rung must answer well, and what load it must bear."""
 
+import math
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -94,3 +95,8 @@ class BenchProfile(Declared):
         if self.dataset == "sharegpt" and not self.dataset_path:
             raise ValueError("the sharegpt dataset needs dataset_path: without it bench_serving downloads one")
         return self
+
+    def at(self, concurrency: int) -> "BenchProfile":
+        """The same load with so many requests at once, and as many prompts per slot."""
+        prompts = max(concurrency, math.ceil(self.prompts * concurrency / self.concurrency))
+        return self.model_copy(update={"concurrency": concurrency, "prompts": prompts})

@@ -90,6 +90,7 @@ class Book:
             diagnosis=diagnosis,
             decode=tuple(v for r in self.reports for v in r.decode),
             bench=tuple(p for r in self.reports for p in r.bench),
+            load=next((r.load for r in self.reports if r.load), None),
             log=self._log() if self.server else None,
         )
 

@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from settings.load_test import Slo
 from settings.suite import BenchProfile
 from tasks.deadline import Deadline
 from tasks.host import Completed, DeadlinePassed, Host
@@ -45,7 +46,16 @@ class BenchReport:
 
 
 def bench(
-    host: Host, profile: BenchProfile, *, python: str, port: int, model: str, folder: str, deadline: Deadline
+    host: Host,
+    profile: BenchProfile,
+    *,
+    python: str,
+    port: int,
+    model: str,
+    folder: str,
+    deadline: Deadline,
+    gpus: int | None = None,
+    slo: Slo | None = None,
 ) -> BenchReport:
     """Run one load against the server on the host's port, with a fresh output file in `folder` on the host.
 
@@ -55,7 +65,7 @@ def bench(
     host.put(b"", path, deadline=deadline)  # makes the folder, and fails here rather than after an hour of load
     ended = _run(host, profile, python, port, _resolved(host, model), path, deadline)
     raw = _last_line(host, path, deadline)
-    reading = read_bench(raw, profile)
+    reading = read_bench(raw, profile, gpus=gpus, slo=slo)
     out = f"{ended.out}\n{ended.err}" if ended else ""
     kind, why = _outcome(profile, reading.point, ended, raw)
     lost = reading.server_lost or (kind is not None and bool(_REFUSED.search(out)))

@@ -9,13 +9,16 @@ from settings.words import AttemptOutcome, Stage, StageOutcome
 from tasks.deadline import Deadline, pause
 from tasks.host import HostError
 from tasks.pure import cause
-from tasks.pure.record import BenchPoint, Diagnosis, ReplyVerdict, StageResult
+from tasks.pure.record import BenchPoint, Diagnosis, LoadSummary, ReplyVerdict, StageResult
 from tasks.runlog import log
 from tasks.session import Server, Session
 from tasks.supervisor import Busy, ExitInfo
 from tasks.watch import Pulse
 
-__all__ = ["StageReport", "Step", "account_for", "doomed", "end_server", "exit_text", "gone", "out_of_budget"]
+__all__ = [
+    "StageReport", "Step", "account_for", "doomed", "end_server", "exit_text", "gone", "out_of_budget",
+    "reported", "settled",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,7 @@ class StageReport:
     effective: dict[str, Any] = field(default_factory=dict)
     decode: tuple[ReplyVerdict, ...] = ()
     bench: tuple[BenchPoint, ...] = ()
+    load: LoadSummary | None = None
     server: Server | None = None
 
 
@@ -51,6 +55,22 @@ class Step:
         log.info("stage.ended", stage=self.stage, outcome=ended, wall_s=wall_s, reason=reason)
         result = StageResult(stage=self.stage, outcome=ended, started_at=self._at, wall_s=wall_s, reason=reason)
         return StageReport(result, **found)
+
+
+def settled(session: Session, server: Server, *, suspicious: bool) -> Pulse:
+    """One look at the server; after a failure several, until it shows a cause or its grace is over."""
+    settle = Deadline.after(session.settings.doom_grace_s)
+    while True:
+        pulse = server.watch.look(session.call())
+        if not pulse.alive or pulse.fatal or not suspicious or settle.passed:
+            return pulse
+        pause(session.settings.poll_s, settle)
+
+
+def reported(server: Server) -> Diagnosis | None:
+    """A fault that the log of a living server tells, e.g. NaN that was sanitised: good replies do not outweigh it."""
+    found = server.watch.cause(ended=False)
+    return found if found.kind not in ("none", "unknown", "bench_client") else None
 
 
 def gone(step: Step, session: Session, server: Server, pulse: Pulse, **found: Any) -> StageReport:

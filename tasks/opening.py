@@ -57,8 +57,9 @@ def open_session(
         session = Session(
             target=target, ladder=inputs.ladder, engine=inputs.engine, catalogue=inputs.catalogue,
             milestones=inputs.milestones, warmup_suite=inputs.warmup, decode_suite=inputs.decode,
-            recheck_suite=inputs.recheck, bench_profile=inputs.bench, settings=settings, folder=folder, host=host,
-            supervisor=supervisor, deadline=Deadline.after(inputs.ladder.budget.wall_s), show=show,
+            recheck_suite=inputs.recheck, load_test=inputs.load_test, profiles=inputs.profiles, settings=settings,
+            folder=folder, host=host, supervisor=supervisor, show=show,
+            deadline=Deadline.after(inputs.ladder.budget.wall_s),
         )  # fmt: skip
         lease = Lease(
             lambda: supervise(connect(inputs.target, deadline=Deadline.after(settings.call_s))), lease_s=target.lease_s

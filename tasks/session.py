@@ -9,6 +9,7 @@ import httpx
 from settings.catalogue import Catalogue
 from settings.engine import Engine
 from settings.ladder import Ladder
+from settings.load_test import LoadTest
 from settings.milestones import Milestones
 from settings.run import RunSettings
 from settings.suite import BenchProfile, DecodeSuite
@@ -48,7 +49,8 @@ class Session:
     decode_suite: DecodeSuite
     recheck_suite: DecodeSuite
     warmup_suite: DecodeSuite
-    bench_profile: BenchProfile
+    load_test: LoadTest
+    profiles: tuple[BenchProfile, ...]
     settings: RunSettings
     folder: RunFolder
     host: Host

@@ -1,33 +1,37 @@
 """The steps of one attempt, each from its call to its result. An expected failure is a result, never an exception."""
 
-import threading
-import time
 from dataclasses import replace
 
 from settings.suite import DecodeSuite
 from settings.words import AttemptOutcome, Stage
-from tasks.bench import BenchReport
-from tasks.bench import bench as run_bench
 from tasks.deadline import Deadline, pause
 from tasks.decode import DecodeReport
 from tasks.decode import decode as run_decode
-from tasks.faults import StageReport, Step, account_for, doomed, end_server, exit_text, gone, out_of_budget
-from tasks.host import DeadlinePassed, HostError
+from tasks.faults import (
+    StageReport,
+    Step,
+    account_for,
+    doomed,
+    end_server,
+    exit_text,
+    gone,
+    out_of_budget,
+    reported,
+    settled,
+)
 from tasks.http import open_client
 from tasks.preflight import preflight as find_obstacles
 from tasks.pure import cause
 from tasks.pure.diagnose import Diagnoser
 from tasks.pure.plan import LaunchPlan, effective, overridden
-from tasks.pure.record import BenchPoint, Diagnosis, ReplyVerdict
+from tasks.pure.record import Diagnosis, ReplyVerdict
 from tasks.ready import is_ready, server_info
 from tasks.runlog import log
 from tasks.session import Progress, Server, Session
 from tasks.supervisor import Ended, NotHeld, ServerSpec
 from tasks.watch import Pulse, Watch
 
-__all__ = ["bench", "decode", "keep", "launch", "preflight", "recheck", "stop", "wait_ready", "warm_up"]
-
-BENCH_TRIES = 3  # the first and two repeats on the same server (contracts §2, Pass)
+__all__ = ["decode", "keep", "launch", "preflight", "recheck", "stop", "wait_ready", "warm_up"]
 
 
 def preflight(session: Session, n: int, rung: str, plan: LaunchPlan) -> StageReport:
@@ -115,41 +119,6 @@ def recheck(session: Session, server: Server) -> StageReport:
     return _after_requests(step, session, server, report)
 
 
-def bench(session: Session, server: Server) -> StageReport:
-    """The load test. A fault of its client is repeated on the same server; a fault of the server is the attempt's."""
-    step = Step(Stage.BENCH, server.n, server.rung)
-    points: list[BenchPoint] = []
-    while True:
-        tried = len(points) + 1
-        try:
-            report = _load(session, server, f"load test {session.bench_profile.name}, run {tried}")
-        except DeadlinePassed as e:
-            pulse = server.watch.look(session.call())
-            if not pulse.alive:
-                return gone(step, session, server, pulse, bench=tuple(points))
-            if pulse.fatal:
-                return doomed(step, session, server, bench=tuple(points))
-            if session.deadline.passed:
-                return out_of_budget(step, session, pulse, bench=tuple(points))
-            unmeasured = cause.unmeasured("bench_invalid", str(e))
-            return step.failed(unmeasured, outcome=AttemptOutcome.PASSED, bench=tuple(points))
-        raw = session.folder.write_raw(f"{server.n:02d}-{tried}.jsonl", report.raw) if report.raw else None
-        session.folder.write_raw(f"{server.n:02d}-{tried}.out", report.out.encode())
-        points.append(report.point.model_copy(update={"raw": raw}))
-        pulse = _settled(session, server, suspicious=report.kind is not None and not report.client_fault)
-        if not pulse.alive:
-            return gone(step, session, server, pulse, bench=tuple(points))
-        if pulse.fatal:
-            return doomed(step, session, server, bench=tuple(points))
-        if (reported := _reported(server)) is not None:
-            return step.failed(reported.model_copy(update={"stage": Stage.BENCH}), bench=tuple(points))
-        if report.kind is None:
-            return step.passed(bench=tuple(points))
-        if tried == BENCH_TRIES or report.nan_signs:  # signs of NaN are the recheck's to judge, and at once
-            diagnosis = cause.unmeasured(report.kind, report.why)
-            return step.failed(diagnosis, outcome=AttemptOutcome.PASSED, bench=tuple(points))
-
-
 def stop(session: Session, server: Server) -> StageReport:
     """End the server and wait until its processes, GPU memory and port are gone."""
     step = Step(Stage.STOP, server.n, server.rung)
@@ -169,15 +138,6 @@ def keep(session: Session) -> bool:
 # --- what the steps share -------------------------------------------------------------------------------------------
 
 
-def _load(session: Session, server: Server, text: str) -> BenchReport:
-    with _Looking(session, server, Stage.BENCH, text):
-        return run_bench(
-            session.host, session.bench_profile, python=session.target.python, port=server.plan.port,
-            model=session.target.model, folder=session.supervisor.state_dir,
-            deadline=session.deadline.sooner(session.settings.bench_s),
-        )  # fmt: skip
-
-
 def _ask(session: Session, server: Server, stage: Stage, suite: DecodeSuite, limit_s: float) -> DecodeReport:
     def on_probe(verdict: ReplyVerdict) -> None:
         log.info("probe.judged", stage=stage, probe=verdict.id, verdict=verdict.verdict, why=verdict.why)
@@ -191,24 +151,18 @@ def _after_requests(
 ) -> StageReport:
     """The log's first fatal cause comes before the judge's verdict, even if the server dies only a moment later."""
     verdicts = report.verdicts if keep_verdicts else ()
-    pulse = _settled(session, server, suspicious=report.server_gone or report.kind is not None)
+    pulse = settled(session, server, suspicious=report.server_gone or report.kind is not None)
     if not pulse.alive:
         return gone(step, session, server, pulse, decode=verdicts)
     if pulse.fatal:
         return doomed(step, session, server, decode=verdicts)
-    if (reported := _reported(server)) is not None:
-        return step.failed(reported.model_copy(update={"stage": step.stage}), decode=verdicts)
+    if (told := reported(server)) is not None:
+        return step.failed(told.model_copy(update={"stage": step.stage}), decode=verdicts)
     if report.kind:
         return step.failed(cause.judged(report.kind, report.why, step.stage), decode=verdicts)
     if session.deadline.passed:
         return out_of_budget(step, session, pulse, decode=verdicts)
     return step.passed(decode=verdicts)
-
-
-def _reported(server: Server) -> Diagnosis | None:
-    """A fault that the log of a living server tells, e.g. NaN that was sanitised: good replies do not outweigh it."""
-    found = server.watch.cause(ended=False)
-    return found if found.kind not in ("none", "unknown", "bench_client") else None
 
 
 def _logged_or(server: Server, silence: Diagnosis) -> Diagnosis:
@@ -217,16 +171,6 @@ def _logged_or(server: Server, silence: Diagnosis) -> Diagnosis:
     if found.kind in ("none", "unknown", silence.kind):
         return silence
     return found.model_copy(update={"stage": silence.stage, "also_seen": (*found.also_seen, silence.means)})
-
-
-def _settled(session: Session, server: Server, *, suspicious: bool) -> Pulse:
-    """One look at the server; after a failure several, until it shows a cause or its grace is over."""
-    settle = Deadline.after(session.settings.doom_grace_s)
-    while True:
-        pulse = server.watch.look(session.call())
-        if not pulse.alive or pulse.fatal or not suspicious or settle.passed:
-            return pulse
-        pause(session.settings.poll_s, settle)
 
 
 def _read_back(step: Step, session: Session, server: Server) -> StageReport:
@@ -244,30 +188,3 @@ def _progress(server: Server, stage: Stage, pulse: Pulse) -> Progress:
     seen = pulse.progress
     text = f"{seen.phase}: {seen.text}" if seen.text else str(seen.phase)
     return Progress(server.n, server.rung, stage, text, seen.fraction)
-
-
-class _Looking:
-    """Looks at the server while a blocking step works, so that the log is read and a fatal line gets its own time."""
-
-    def __init__(self, session: Session, server: Server, stage: Stage, text: str) -> None:
-        self._session, self._server, self._stage, self._text = session, server, stage, text
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, name=f"look-{server.id}", daemon=True)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join(timeout=self._session.settings.call_s)
-
-    def _look(self) -> None:
-        began = time.monotonic()
-        while not self._over.wait(self._session.settings.poll_s):
-            waited = f"{self._text}, {time.monotonic() - began:.0f} s"
-            self._session.show(Progress(self._server.n, self._server.rung, self._stage, waited))
-            try:
-                self._server.watch.look(self._session.call())
-            except HostError as e:  # the step itself meets it too, and says so
-                log.warning("host.lost", while_="looking", why=str(e))
-                return

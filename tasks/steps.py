@@ -9,7 +9,7 @@ from prefect.states import Completed, Failed
 from prefect.tasks import Task
 
 from settings.words import AttemptOutcome
-from tasks import stages
+from tasks import load, stages
 from tasks.attempt import Book
 from tasks.faults import StageReport
 from tasks.host import HostLost, HostUnreachable
@@ -86,7 +86,7 @@ def decode(book: Book) -> State[StageReport]:
 # A second load beside one that still runs would measure nonsense, so this step alone is not run again.
 @task(name="bench", task_run_name="{book.rung}: bench", **_STEP | {"retries": 0})
 def bench(book: Book) -> State[StageReport]:
-    return _as_state(stages.bench(book.session, book.launched))
+    return _as_state(load.bench(book.session, book.launched))
 
 
 @task(name="recheck", task_run_name="{book.rung}: recheck", **_STEP)

@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from settings.load_test import Slo
 from settings.suite import BenchProfile
+from tasks.pure.latency import goodput, percentile, read_requests
 from tasks.pure.record import BenchPoint
 from tasks.pure.redact import Redactor
 
@@ -21,7 +23,7 @@ _FEW = 0.05  # share of requests that may have an empty text: a model may begin 
 _RETOKENIZED = 0.5  # healthy runs had 0.99; a decoder that merges its own tokens differently stays well above this
 _FASTEST_TOKENS_PER_S = 20_000.0  # of one request: 0.05 ms a token
 _SECRET_KEY = re.compile(r"(?i)(^|_)(api_key|key|password|secret|token|credential|authorization)(_b)?$")
-_TIMES = tuple((name, stat) for name in ("ttft", "tpot", "itl", "e2e") for stat in ("mean", "median", "p99"))
+_TIMES = tuple((name, stat) for name in ("ttft", "tpot", "itl", "e2e") for stat in ("mean", "median", "p90", "p99"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,13 @@ class BenchReading:
     server_lost: bool = False
 
 
-def read_bench(raw: bytes | None, profile: BenchProfile) -> BenchReading:
-    """The point of one raw record (the line as bench_serving wrote it; None: it wrote none)."""
+def read_bench(
+    raw: bytes | None, profile: BenchProfile, *, gpus: int | None = None, slo: Slo | None = None
+) -> BenchReading:
+    """The point of one raw record (the line as bench_serving wrote it; None: it wrote none).
+
+    `gpus`: those that the server has, for figures per GPU. `slo`: what goodput counts.
+    """
     if raw is None:
         return BenchReading(_empty(profile, "bench_serving wrote no record"))
     try:
@@ -47,7 +54,7 @@ def read_bench(raw: bytes | None, profile: BenchProfile) -> BenchReading:
     why = _why_invalid(record, profile, texts, errors)
     bad = [t for t in texts if not t.strip() or not t.strip().strip("!")]
     return BenchReading(
-        point=_point(record, profile, why),
+        point=_derived(_point(record, profile, why), record, gpus, slo),
         nan_signs=bool(texts) and len(bad) / len(texts) > 0.5,
         server_lost=any(re.search(r"refused|reset|disconnected|Cannot connect", e, re.I) for e in errors),
     )
@@ -140,7 +147,9 @@ def _point(record: Mapping[str, Any], profile: BenchProfile, why: str) -> BenchP
         asked=profile.prompts,
         completed=completed,
         failed=None if completed is None else max(0, profile.prompts - completed),
+        concurrency=profile.concurrency,
         max_concurrency=_whole(record, "max_concurrency"),
+        warmup_requests=profile.warmup_requests,
         duration_s=_number(record, "duration"),
         input_tokens=_whole(record, "total_input_tokens"),
         output_tokens=_whole(record, "total_output_tokens"),
@@ -151,8 +160,34 @@ def _point(record: Mapping[str, Any], profile: BenchProfile, why: str) -> BenchP
     )
 
 
+def _derived(point: BenchPoint, record: Mapping[str, Any], gpus: int | None, slo: Slo | None) -> BenchPoint:
+    """Figures that bench_serving does not give, or gives in newer releases only (p90); only what can be known."""
+    requests = read_requests(record)
+    times: dict[str, list[float]] = {
+        "ttft": [r.ttft_ms for r in requests],
+        "tpot": [t for r in requests if (t := r.tpot_ms) is not None],
+        "itl": [gap for r in requests for gap in r.itls_ms],
+        "e2e": [r.e2e_ms for r in requests],
+    }
+    more: dict[str, Any] = {
+        f"{name}_p90_ms": percentile(values, 90)
+        for name, values in times.items()
+        if getattr(point, f"{name}_p90_ms") is None
+    }
+    more["success_rate"] = None if point.completed is None else point.completed / point.asked
+    rate, tpot = point.output_tokens_per_s, point.tpot_median_ms
+    more["output_tokens_per_s_per_gpu"] = rate / gpus if rate is not None and gpus else None
+    more["output_tokens_per_s_per_user"] = 1000 / tpot if tpot else None
+    if slo is not None and requests and point.duration_s:
+        good = goodput(requests, slo, point.duration_s)
+        more |= {"goodput_requests_per_s": good.requests_per_s, "goodput_tokens_per_s": good.tokens_per_s}
+    return point.model_copy(update={**more, "gpus": gpus or None})
+
+
 def _empty(profile: BenchProfile, why: str) -> BenchPoint:
-    return BenchPoint(profile=profile.name, valid=False, why=why, asked=profile.prompts)
+    return BenchPoint(
+        profile=profile.name, valid=False, why=why, asked=profile.prompts, concurrency=profile.concurrency
+    )
 
 
 def _texts(record: Mapping[str, Any], key: str) -> list[str]:

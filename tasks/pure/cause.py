@@ -9,6 +9,7 @@ from tasks.pure.record import Diagnosis
 
 __all__ = [
     "aborted",
+    "below_slo",
     "ended_without_cause",
     "hung",
     "judged",
@@ -45,6 +46,15 @@ def unmeasured(kind: str, why: str, component: Component = Component.CLIENT) -> 
         kind=kind, phase=Phase.BENCH, component=component, action=Action.RETRY_SAME, stage=Stage.BENCH,
         means=f"the load test gave no valid figure: {why}", try_="read its output beside the record",
         source="tasks/pure/bench.py",
+    )  # fmt: skip
+
+
+def below_slo(why: str) -> Diagnosis:
+    """A server that answers well, and not as fast as it must."""
+    return Diagnosis(
+        kind="slo_missed", phase=Phase.BENCH, action=Action.OTHER_FLAG, stage=Stage.BENCH, means=why,
+        try_="compare the points in the report; another rung or variation may be faster",
+        source="[slo] of the load test",
     )  # fmt: skip
 
 

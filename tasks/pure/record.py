@@ -22,6 +22,9 @@ __all__ = [
     "HaltBy",
     "HostSummary",
     "LadderRef",
+    "LoadFigure",
+    "LoadSample",
+    "LoadSummary",
     "Move",
     "MoveKind",
     "RawFile",
@@ -110,6 +113,52 @@ class BenchPoint(_Value):
     e2e_median_ms: float | None = None
     e2e_p99_ms: float | None = None
     raw: RawFile | None = None
+    concurrency: int | None = None  # asked; max_concurrency is what the client says it kept to
+    gpus: int | None = None
+    success_rate: float | None = None  # completed by asked
+    warmup_requests: int | None = None  # before the clock started; in no figure
+    ttft_p90_ms: float | None = None
+    tpot_p90_ms: float | None = None
+    itl_p90_ms: float | None = None
+    e2e_p90_ms: float | None = None
+    output_tokens_per_s_per_gpu: float | None = None
+    output_tokens_per_s_per_user: float | None = None  # 1000 / tpot_median_ms
+    goodput_requests_per_s: float | None = None  # of requests within the SLO; one that failed is a miss
+    goodput_tokens_per_s: float | None = None
+
+
+class LoadFigure(_Value):
+    """A point of the load test: median and spread over its valid runs. Invalid runs are counted, and in neither."""
+
+    profile: str
+    concurrency: int
+    runs: int  # valid ones
+    invalid: int = 0
+    median: dict[str, float] = {}  # by the names of BenchPoint
+    mad: dict[str, float] = {}  # median absolute deviation
+    slo_met: bool | None = None  # None: there is no SLO, or it was not run
+    why: str = ""  # why the SLO is missed, or why there is no figure
+
+
+class LoadSample(_Value):
+    """A natural question asked beside the load, and what the reply was."""
+
+    at: datetime
+    into_s: float  # since the load test began
+    profile: str
+    concurrency: int
+    verdict: Verdict
+    why: str = ""
+
+
+class LoadSummary(_Value):
+    """The whole load test of one launch."""
+
+    figures: tuple[LoadFigure, ...] = ()  # in the order in which they were begun
+    samples: tuple[LoadSample, ...] = ()
+    capacity: dict[str, int | None] = {}  # by profile: highest concurrency that meets the SLO; None: none does
+    said: str = ""  # the SLO's outcome in one sentence
+    ended: str = ""  # why no further run followed
 
 
 class StageResult(_Value):
@@ -151,6 +200,7 @@ class Attempt(_Value):
     diagnosis: Diagnosis | None = None
     decode: tuple[ReplyVerdict, ...] = ()
     bench: tuple[BenchPoint, ...] = ()
+    load: LoadSummary | None = None
     move: Move | None = None
     log: str | None = None  # relative to the run folder
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from settings.ladder import ArgValue
 from settings.words import AttemptOutcome, RunOutcome
+from tasks.pure.load_page import LOAD_COLUMNS, load_notes, load_rows
 from tasks.pure.names import RUN_STATES, state_name
 from tasks.pure.record import Attempt, RunRecord
 
@@ -116,14 +117,11 @@ def _attempt(a: Attempt) -> Iterable[str]:
         yield ""
         probes = [{"probe": v.id, "verdict": v.verdict, "why": v.why} for v in a.decode]
         yield from _table(probes, ("probe", "verdict", "why"))
-    for point in a.bench:
+    if a.load:
         yield ""
-        yield f"Load test `{point.profile}`: " + (
-            f"{point.completed} of {point.asked} requests, {_number(point.output_tokens_per_s)} output tok/s, TTFT p99 "
-            f"{_number(point.ttft_p99_ms)} ms, TPOT p99 {_number(point.tpot_p99_ms)} ms"
-            if point.valid
-            else f"not valid: {_inline(point.why)}"
-        )
+        yield from _table(load_rows(a.load), LOAD_COLUMNS)
+        for note in load_notes(a.load, a.bench):
+            yield from ("", _inline(note))
 
 
 def _host(record: RunRecord) -> Iterable[tuple[str, str]]:
@@ -165,10 +163,6 @@ def _block(text: str) -> Iterable[str]:
 
 def _wall_s(a: Attempt) -> float:
     return sum(s.wall_s for s in a.stages)
-
-
-def _number(value: float | None) -> str:
-    return "?" if value is None else f"{value:,.1f}"
 
 
 def _span(seconds: float) -> str:

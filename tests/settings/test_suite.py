@@ -52,3 +52,9 @@ def test_a_sharegpt_load_needs_its_file_for_else_one_would_be_downloaded() -> No
 
 def test_verdicts_are_ordered_as_the_labels_are() -> None:
     assert ["error", "nan", "truncated", "empty", "garbage", "ok"] == list(Verdict)
+
+
+@pytest.mark.parametrize(("concurrency", "prompts"), [(16, 160), (64, 640), (1, 10), (3, 30)])
+def test_a_load_at_another_concurrency_keeps_its_prompts_per_slot(concurrency: int, prompts: int) -> None:
+    moved = load(BenchProfile, SETTINGS_DIR / "suites" / "bench" / "1k1k.toml").at(concurrency)
+    assert (concurrency, prompts) == (moved.concurrency, moved.prompts)
