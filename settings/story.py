@@ -33,6 +33,7 @@ class Pace(Declared):
     bind_s: float | None = Field(None, ge=0, description="from ready schedulers to an open port")
     warmup_s: float | None = Field(None, ge=0, description="from the open port to /health 200")
     token_s: float | None = Field(None, ge=0, description="one forward pass")
+    per_request_s: float | None = Field(None, ge=0, description="what each running request adds to a forward pass")
     diagnostics_s: float | None = Field(None, ge=0, description="between a crash's cause and the end of the process")
     drain_s: float | None = Field(None, ge=0, description="between SIGTERM and the end of the process")
 
@@ -55,17 +56,25 @@ class Fault(Declared):
         description="die; logits turn NaN; go silent; a stranger takes the port"
     )
     trace: Trace | None = Field(None, description="what a dying engine logs; absent = only the envelopes")
-    reply: Literal["empty", "bang"] = Field("empty", description='what token 0 is: the end token, or "!"')
+    reply: Literal["empty", "bang", "mixed"] = Field(
+        "empty", description='what token 0 is: the end token, or "!"; mixed: NaN made finite, words of all scripts'
+    )
     after_requests: int = Field(
         0, ge=0, description="under_load, after_load: not before so many requests ran beside others"
     )
+    from_request: int = Field(0, ge=0, description="nan: only from this request on, the build's warm-up not counted")
+    from_prompt_tokens: int = Field(0, ge=0, description="nan: only where the prompt has so many tokens or more")
+    from_token: int = Field(0, ge=0, description="nan: only from this token of an answer on")
+    from_batch: int = Field(0, ge=0, description="nan: only while so many requests or more run at once")
 
     @model_validator(mode="after")
     def _is_possible(self) -> "Fault":
         if (self.does == "stranger") != (self.at == "bind"):
             raise ValueError("does = 'stranger' and at = 'bind' need each other")
-        if self.does == "nan" and self.at not in ("decode", "after_load"):
-            raise ValueError(f"does = 'nan' shows at 'decode' or 'after_load', not at '{self.at}'")
+        if self.does == "nan" and self.at not in ("decode", "under_load", "after_load"):
+            raise ValueError(f"does = 'nan' shows at 'decode', 'under_load' or 'after_load', not at '{self.at}'")
+        if self.does != "nan" and (self.from_request or self.from_prompt_tokens or self.from_token or self.from_batch):
+            raise ValueError("from_… narrows does = 'nan'")
         if self.at == "after_load" and self.does != "nan":
             raise ValueError("only does = 'nan' can wait for 'after_load'")
         if self.trace and self.does != "die":

@@ -89,6 +89,8 @@ class Book:
             stages=tuple(r.result for r in self.reports),
             diagnosis=diagnosis,
             decode=tuple(v for r in self.reports for v in r.decode),
+            suites=tuple(r.suite for r in self.reports if r.suite),
+            replies=next((r.replies for r in reversed(self.reports) if r.replies), None),
             bench=tuple(p for r in self.reports for p in r.bench),
             load=next((r.load for r in self.reports if r.load), None),
             log=self._log() if self.server else None,

@@ -11,9 +11,9 @@ from settings.words import Verdict
 from tasks.api import Limits, ask, is_gone, read_limits, request_of
 from tasks.deadline import Deadline
 from tasks.pure.prompts import FILLER_SAMPLE, hidden_fact
-from tasks.pure.record import ReplyVerdict
+from tasks.pure.record import ReplyVerdict, SuiteFigures
 from tasks.pure.reply import Call
-from tasks.pure.suite import KIND_OF, Asking, SuiteFigures, figures, first_failure, judge_probe, judge_suite
+from tasks.pure.suite import KIND_OF, Asking, figures, first_failure, judge_probe, judge_suite
 
 __all__ = ["DecodeReport", "decode"]
 
@@ -38,6 +38,7 @@ class DecodeReport:
     server_gone: bool
     agreement: float | None
     figures: SuiteFigures
+    askings: tuple[Asking, ...] = ()
 
 
 def _unheard(_: ReplyVerdict) -> None:
@@ -77,7 +78,7 @@ def decode(
     found = figures(askings)
     kind, why = _outcome(verdicts, stopped_by)
     calls = tuple(c for a in askings for c in a.calls)
-    return DecodeReport(tuple(verdicts), calls, kind, why, gone, found.agreement, found)
+    return DecodeReport(tuple(verdicts), calls, kind, why, gone, found.agreement, found, tuple(askings))
 
 
 def _outcome(verdicts: list[ReplyVerdict], stopped_by: str) -> tuple[str | None, str]:

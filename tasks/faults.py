@@ -9,7 +9,7 @@ from settings.words import AttemptOutcome, Stage, StageOutcome
 from tasks.deadline import Deadline, pause
 from tasks.host import HostError
 from tasks.pure import cause
-from tasks.pure.record import BenchPoint, Diagnosis, LoadSummary, ReplyVerdict, StageResult
+from tasks.pure.record import BenchPoint, Diagnosis, LoadSummary, RawFile, ReplyVerdict, StageResult, SuiteFigures
 from tasks.runlog import log
 from tasks.session import Server, Session
 from tasks.supervisor import Busy, ExitInfo
@@ -30,6 +30,8 @@ class StageReport:
     outcome: AttemptOutcome = AttemptOutcome.PASSED  # what the attempt is now
     effective: dict[str, Any] = field(default_factory=dict)
     decode: tuple[ReplyVerdict, ...] = ()
+    suite: SuiteFigures | None = None
+    replies: RawFile | None = None
     bench: tuple[BenchPoint, ...] = ()
     load: LoadSummary | None = None
     server: Server | None = None

@@ -1,6 +1,7 @@
 """The steps of one attempt, each from its call to its result. An expected failure is a result, never an exception."""
 
 from dataclasses import replace
+from typing import Any
 
 from settings.suite import DecodeSuite
 from settings.words import AttemptOutcome, Stage
@@ -22,9 +23,11 @@ from tasks.faults import (
 from tasks.http import open_client
 from tasks.preflight import preflight as find_obstacles
 from tasks.pure import cause
+from tasks.pure.decode_page import call_line
 from tasks.pure.diagnose import Diagnoser
 from tasks.pure.plan import LaunchPlan, effective, overridden
 from tasks.pure.record import Diagnosis, ReplyVerdict
+from tasks.pure.suite import judged_calls
 from tasks.ready import is_ready, server_info
 from tasks.runlog import log
 from tasks.session import Progress, Server, Session
@@ -102,21 +105,21 @@ def warm_up(session: Session, server: Server) -> StageReport:
     report = _ask(session, server, Stage.WARMUP, session.warmup_suite, session.settings.warmup_s)
     if report.kind != "reply_error":
         report = replace(report, kind=None, why="")
-    return _after_requests(step, session, server, report, keep_verdicts=False)
+    return _after_requests(step, session, server, report)
 
 
 def decode(session: Session, server: Server) -> StageReport:
     """Whether tokens come out right."""
     step = Step(Stage.DECODE, server.n, server.rung)
     report = _ask(session, server, Stage.DECODE, session.decode_suite, session.settings.decode_s)
-    return _after_requests(step, session, server, report)
+    return _after_requests(step, session, server, report, keep=session.decode_suite)
 
 
 def recheck(session: Session, server: Server) -> StageReport:
     """Whether tokens still come out right after the load test."""
     step = Step(Stage.RECHECK, server.n, server.rung)
     report = _ask(session, server, Stage.RECHECK, session.recheck_suite, session.settings.decode_s)
-    return _after_requests(step, session, server, report)
+    return _after_requests(step, session, server, report, keep=session.recheck_suite)
 
 
 def stop(session: Session, server: Server) -> StageReport:
@@ -147,22 +150,40 @@ def _ask(session: Session, server: Server, stage: Stage, suite: DecodeSuite, lim
 
 
 def _after_requests(
-    step: Step, session: Session, server: Server, report: DecodeReport, *, keep_verdicts: bool = True
+    step: Step, session: Session, server: Server, report: DecodeReport, *, keep: DecodeSuite | None = None
 ) -> StageReport:
-    """The log's first fatal cause comes before the judge's verdict, even if the server dies only a moment later."""
-    verdicts = report.verdicts if keep_verdicts else ()
+    """The log's first fatal cause comes before the judge's verdict, even if the server dies only a moment later.
+
+    `keep`: the suite whose replies stand in the record and beside it; None keeps none.
+    """
+    found = _kept(step.stage, session, server, report, keep) if keep else {}
     pulse = settled(session, server, suspicious=report.server_gone or report.kind is not None)
     if not pulse.alive:
-        return gone(step, session, server, pulse, decode=verdicts)
+        return gone(step, session, server, pulse, **found)
     if pulse.fatal:
-        return doomed(step, session, server, decode=verdicts)
+        return doomed(step, session, server, **found)
     if (told := reported(server)) is not None:
-        return step.failed(told.model_copy(update={"stage": step.stage}), decode=verdicts)
+        return step.failed(told.model_copy(update={"stage": step.stage}), **found)
     if report.kind:
-        return step.failed(cause.judged(report.kind, report.why, step.stage), decode=verdicts)
+        return step.failed(cause.judged(report.kind, report.why, step.stage), **found)
     if session.deadline.passed:
-        return out_of_budget(step, session, pulse, decode=verdicts)
-    return step.passed(decode=verdicts)
+        return out_of_budget(step, session, pulse, **found)
+    return step.passed(**found)
+
+
+def _kept(
+    stage: Stage, session: Session, server: Server, report: DecodeReport, suite: DecodeSuite
+) -> dict[str, Any]:
+    lines = [
+        call_line(stage, asking.probe.id, call, judged)
+        for asking in report.askings
+        for call, judged in judged_calls(asking, suite.judge)
+    ]
+    return {
+        "decode": tuple(v.model_copy(update={"stage": stage}) for v in report.verdicts),
+        "suite": report.figures.model_copy(update={"stage": stage}),
+        "replies": session.folder.append_replies(server.n, lines),
+    }
 
 
 def _logged_or(server: Server, silence: Diagnosis) -> Diagnosis:

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -49,6 +50,14 @@ class RunFolder:
         clean = self.redactor.model(record)
         replace(self.record_path, (clean.model_dump_json(indent=1) + "\n").encode())
         replace(self.report_path, report(clean).encode())
+
+    def append_replies(self, n: int, lines: Iterable[str]) -> RawFile:
+        """Calls of attempt `n`, one a line, after those that are there; secrets are taken out."""
+        path = self.path / "decode" / f"{n:02d}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        with path.open("ab") as f:
+            f.writelines(self.redactor.text(line).encode() + b"\n" for line in lines)
+        return RawFile(path=str(path.relative_to(self.path)), sha256=hashlib.sha256(path.read_bytes()).hexdigest())
 
     def write_raw(self, name: str, content: bytes) -> RawFile:
         """A file of its own under bench/, unchanged but for secrets."""

@@ -31,6 +31,7 @@ __all__ = [
     "ReplyVerdict",
     "RunRecord",
     "StageResult",
+    "SuiteFigures",
 ]
 
 MoveKind = Literal["goto", "next", "remedy", "retry", "stop"]
@@ -77,6 +78,34 @@ class ReplyVerdict(_Value):
     id: str
     verdict: Verdict | Literal["not_run"]
     why: str = ""
+    stage: Stage | None = None
+    calls: int = 0
+    prompt: str = ""  # beginning and end of the call that decided; all of it stands in decode/<n>.jsonl
+    reply: str = ""
+    tokens: int | None = None
+    mean_logprob: float | None = None  # over the finite ones
+    bad_logprob_share: float | None = None  # null, NaN or infinite
+
+
+class SuiteFigures(_Value):
+    """Figures over all replies of a decode suite; None where nothing could be measured. Shares are 0..1."""
+
+    stage: Stage | None = None
+    replies: int
+    tokens: int
+    bad_logprob_share: float | None  # null, NaN or infinite among all log-probabilities
+    mean_logprob: float | None
+    one_token_share: float | None  # of the most frequent id
+    agreement: float | None  # equal tokens of greedy repeats, position by position
+    right: int
+    expected: int
+    accuracy_low: float | None  # 95 % Wilson interval
+    accuracy_high: float | None
+    replacement_share: float | None  # U+FFFD among all characters
+    scripts: tuple[str, ...]  # by number of letters
+    mixed_scripts: int = 0  # replies in which scripts were mixed that their prompt does not call for
+    looping: int = 0  # replies that ran into a loop
+    entropy_bits: float | None  # of the words
 
 
 class RawFile(_Value):
@@ -199,6 +228,8 @@ class Attempt(_Value):
     stages: tuple[StageResult, ...] = ()
     diagnosis: Diagnosis | None = None
     decode: tuple[ReplyVerdict, ...] = ()
+    suites: tuple[SuiteFigures, ...] = ()  # of decode, then of recheck
+    replies: RawFile | None = None  # every call: request, reply, numbers, verdict; `bringup judge` reads it
     bench: tuple[BenchPoint, ...] = ()
     load: LoadSummary | None = None
     move: Move | None = None

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from settings.ladder import ArgValue
 from settings.words import AttemptOutcome, RunOutcome
+from tasks.pure.decode_page import DECODE_COLUMNS, decode_rows, figures_note
 from tasks.pure.load_page import LOAD_COLUMNS, load_notes, load_rows
 from tasks.pure.names import RUN_STATES, state_name
 from tasks.pure.record import Attempt, RunRecord
@@ -115,8 +116,11 @@ def _attempt(a: Attempt) -> Iterable[str]:
         yield from _table(stages, ("stage", "outcome", "seconds", "reason"))
     if a.decode:
         yield ""
-        probes = [{"probe": v.id, "verdict": v.verdict, "why": v.why} for v in a.decode]
-        yield from _table(probes, ("probe", "verdict", "why"))
+        yield from _table(decode_rows(a.decode), DECODE_COLUMNS)
+        for figures in a.suites:
+            yield from ("", _inline(figures_note(figures)))
+        if a.replies:
+            yield from ("", f"Every call: `{a.replies.path}`")
     if a.load:
         yield ""
         yield from _table(load_rows(a.load), LOAD_COLUMNS)

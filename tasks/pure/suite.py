@@ -8,13 +8,15 @@ from dataclasses import dataclass
 
 from settings.suite import DecodeSuite, Probe
 from settings.words import Verdict
+from tasks.pure.decode_page import shown
 from tasks.pure.judge import SEVERITY, Judged, judge, judge_numbers, worst
 from tasks.pure.prose import entropy_bits
-from tasks.pure.record import ReplyVerdict
+from tasks.pure.record import ReplyVerdict, SuiteFigures
+from tasks.pure.repetition import looped, repeated, repetition
 from tasks.pure.reply import Call, Choice, asked, read_reply
-from tasks.pure.scripts import scripts_in
+from tasks.pure.scripts import mixed_scripts, scripts_in
 
-__all__ = ["KIND_OF", "Asking", "SuiteFigures", "figures", "first_failure", "judge_probe", "judge_suite", "wilson"]
+__all__ = ["KIND_OF", "Asking", "figures", "first_failure", "judge_probe", "judge_suite", "judged_calls", "wilson"]
 
 KIND_OF: Mapping[Verdict, str] = {
     Verdict.NAN: "nan",
@@ -37,33 +39,21 @@ class Asking:
     expect: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SuiteFigures:
-    """Figures over all replies of a suite; None where nothing could be measured. Shares are 0..1."""
-
-    replies: int
-    tokens: int
-    bad_logprob_share: float | None  # null, NaN or infinite among all log-probabilities
-    mean_logprob: float | None
-    one_token_share: float | None  # of the most frequent id
-    agreement: float | None  # equal tokens of greedy repeats, position by position
-    right: int
-    expected: int
-    accuracy_low: float | None  # 95 % Wilson interval
-    accuracy_high: float | None
-    replacement_share: float | None  # U+FFFD among all characters
-    scripts: tuple[str, ...]  # by number of letters
-    entropy_bits: float | None  # of the words
-
-
 def judge_probe(asking: Asking, mode: str) -> ReplyVerdict:
-    """The worst verdict of the probe's calls; `mode` is the suite's judge, "text" or "numbers"."""
-    probe = asking.probe
-    judged = [_judge_call(call, asking, mode) for call in asking.calls]
-    result = worst(judged)
-    alike = sum(j.verdict is result.verdict for j in judged)
+    """The worst verdict of the probe's calls, and the call that it is of; `mode`: the suite's judge."""
+    judged = judged_calls(asking, mode)
+    result = worst([j for _, j in judged])
+    call = next(c for c, j in judged if j is result)
+    alike = sum(j.verdict is result.verdict for _, j in judged)
     many = f"{alike} of {len(judged)}: " if len(judged) > 1 and result.verdict is not Verdict.OK else ""
-    return ReplyVerdict(id=probe.id, verdict=result.verdict, why=many + result.why)
+    return ReplyVerdict(
+        id=asking.probe.id, verdict=result.verdict, why=many + result.why, calls=len(judged), **shown(call)
+    )
+
+
+def judged_calls(asking: Asking, mode: str) -> list[tuple[Call, Judged]]:
+    """Each call with its verdict; `mode` is the suite's judge, "text" or "numbers"."""
+    return [(call, _judge_call(call, asking, mode)) for call in asking.calls]
 
 
 def judge_suite(suite: DecodeSuite, askings: Sequence[Asking]) -> tuple[ReplyVerdict, ...]:
@@ -90,7 +80,9 @@ def first_failure(verdicts: Iterable[ReplyVerdict]) -> ReplyVerdict | None:
 
 def figures(askings: Sequence[Asking]) -> SuiteFigures:
     """The figures over all replies; pure counting, no verdict."""
-    choices = [c for a in askings for call in a.calls if call.status == 200 for c in read_reply(call).choices]
+    answered = [call for a in askings for call in a.calls if call.status == 200]
+    said = [(c, asked(call.request).gist) for call in answered for c in read_reply(call).choices]
+    choices = [c for c, _ in said]
     logprobs = [n for c in choices for n in c.logprobs]
     finite = [n for n in logprobs if math.isfinite(n)]
     ids = Counter(i for c in choices for i in c.ids)
@@ -110,6 +102,8 @@ def figures(askings: Sequence[Asking]) -> SuiteFigures:
         accuracy_high=high,
         replacement_share=text.count("\ufffd") / len(text) if text else None,
         scripts=tuple(s for s, _ in scripts_in(text).most_common()),
+        mixed_scripts=sum(mixed_scripts(c.answer, gist) is not None for c, gist in said),
+        looping=sum(_loops(c.answer, gist) for c, gist in said),
         entropy_bits=entropy_bits(text) if text.strip() else None,
     )
 
@@ -120,6 +114,10 @@ def wilson(right: int, of: int, z: float = 1.96) -> tuple[float, float]:
     middle = share + z * z / (2 * of)
     spread = z * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
     return max(0.0, (middle - spread) / (1 + z * z / of)), min(1.0, (middle + spread) / (1 + z * z / of))
+
+
+def _loops(text: str, prompt: str) -> bool:
+    return (looped(text, prompt) or repeated(text, repetition(text, prompt))) is not None
 
 
 def _judge_call(call: Call, asking: Asking, mode: str) -> Judged:

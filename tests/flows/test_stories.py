@@ -25,6 +25,8 @@ PROMISED = {
     "founding", "trtllm-works", "oom-then-nan", "silent-nan", "unsupported-assert", "overridden", "dies-under-load",
     "nan-after-load", "hang-in-capture", "port-taken", "slow-but-healthy", "same-assert-twice", "unknown-crash",
     "all-fail",
+    "second-request-nan", "nan-above-2048", "nan-in-large-batches", "nan-far-into-answers", "sanitised-nan",
+    "nan-under-load", "oom-at-peak", "below-slo", "slo-search",
 }  # fmt: skip
 
 
@@ -49,6 +51,9 @@ def test_a_story_comes_to_the_end_that_it_states(name: str, machine: Machine) ->
     jsonschema.validate(json.loads((folder / "record.json").read_text()), SCHEMA)
     for attempt in record.attempts:
         assert attempt.log is None or (folder / attempt.log).stat().st_size > 0
+        if attempt.replies:
+            asked = [json.loads(line) for line in (folder / attempt.replies.path).read_text().splitlines()]
+            assert {v.id for v in attempt.decode if v.calls} == {line["probe"] for line in asked}
         for point in attempt.bench:
             assert point.raw is None or (folder / point.raw.path).is_file()
     assert "Branch taken" in (folder / "report.md").read_text()

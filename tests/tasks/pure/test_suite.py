@@ -76,6 +76,18 @@ def test_bad_log_probabilities_are_counted_over_all_replies() -> None:
     assert (0.25, -1.0) == (found.bad_logprob_share, found.mean_logprob)
 
 
+def test_loops_and_mixed_scripts_are_counted_over_all_replies() -> None:
+    mixed = native(" кот 海洋 shadow वाहन ليل tensor 하늘 βίος ocean 火车 лодка מים", list(range(1, 13)))
+    loop = native(" on and on" * 12, list(range(1, 37)))
+    found = figures([_asking([mixed, loop, native(" Paris.")])])
+    assert (1, 1, 3) == (found.mixed_scripts, found.looping, found.replies)
+
+
+def test_a_probe_shows_the_call_that_decided() -> None:
+    said = judge_probe(_asking([native(" Paris."), native("!!!!")], prompts=["one is", "two is"]), "text")
+    assert (2, "two is", "!!!!") == (said.calls, said.prompt, said.reply)
+
+
 def test_nothing_measured_is_none() -> None:
     found = figures([])
     assert [None] * 4 == [found.agreement, found.bad_logprob_share, found.accuracy_low, found.entropy_bits]

@@ -124,7 +124,9 @@ class Reply:
     def add(self, kind: str, ended: bool) -> None:
         """One more token: of a healthy row, or of a row of NaN, whose argmax is token 0."""
         place = len(self.ids)
-        if kind != "ok":
+        if kind == "mixed":
+            piece, token, value = _words.salad(self.rid, place)
+        elif kind != "ok":
             piece, token, value = "!" if kind == "bang" else "", 0, None
         elif place < len(self._pieces):
             piece = self._pieces[place]

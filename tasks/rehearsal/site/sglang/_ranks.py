@@ -35,6 +35,7 @@ class Request:
     ignore_eos: bool
     sampled: bool
     warmup: bool
+    nth: int = 0  # among those that are not the warm-up
     done: int = 0
 
     def ends(self, reply: str) -> bool:
@@ -54,6 +55,7 @@ class Rank:
     size: int
     nan: Fault | None = None
     running: dict[str, Request] = field(default_factory=dict)
+    served: int = 0  # requests that were not the warm-up
     beside_others: int = 0
     idle_since: float = 0.0
     steps: int = 0
@@ -66,6 +68,19 @@ class Rank:
 
     def say(self, message: str) -> None:
         log(message, self.name)
+
+    def reply_to(self, request: Request) -> str:
+        """What the next token of this request is drawn from: "ok", or a row of NaN of the fault's kind."""
+        fault = self.nan
+        if fault is None:
+            return "ok"
+        meets = (
+            request.nth >= fault.from_request
+            and request.prompt_tokens >= fault.from_prompt_tokens
+            and request.done + 1 >= fault.from_token
+            and len(self.running) >= fault.from_batch
+        )
+        return fault.reply if meets else "ok"
 
 
 class Crash(Exception):

@@ -77,7 +77,8 @@ def _admit(me: Rank, messages: list[dict[str, Any]]) -> None:
         fault = STORY.at("after_load", me.setup.effective)
         me.nan = fault if fault and me.beside_others >= fault.after_requests else me.nan
     for message in messages:
-        me.running[message["rid"]] = Request(**message)
+        me.served += not message["warmup"]
+        me.running[message["rid"]] = Request(**message, nth=0 if message["warmup"] else me.served)
     if len(me.running) > 1:
         me.beside_others += len(messages)
     tokens = sum(m["prompt_tokens"] for m in messages)
@@ -90,7 +91,7 @@ def _admit(me: Rank, messages: list[dict[str, Any]]) -> None:
 
 def _forward(me: Rank, channel: socket.socket) -> None:
     """One token for every running request, or the end."""
-    pause(STORY.pace["token_s"])
+    pause(STORY.pace["token_s"] + len(me.running) * STORY.pace["per_request_s"])
     _meet_in_service(me)
     me.steps += 1
     if me.steps % int(me.setup.effective["decode_log_interval"]) == 0:
@@ -100,11 +101,12 @@ def _forward(me: Rank, channel: socket.socket) -> None:
             f"{not me.setup.effective['disable_cuda_graph']}, gen throughput (token/s): "
             f"{len(me.running) / STORY.pace['token_s']:.2f}, #queue-req: 0"
         )
-    reply = me.nan.reply if me.nan else "ok"
+    replies = {rid: me.reply_to(request) for rid, request in me.running.items()}
     for request in me.running.values():
         request.done += 1
-    _tell(channel, {"tokens": [[r.rid, reply, r.ends(reply)] for r in me.running.values()]})
-    me.running = {rid: r for rid, r in me.running.items() if not r.ends(reply)}
+    ended = {rid for rid, request in me.running.items() if request.ends(replies[rid])}
+    _tell(channel, {"tokens": [[rid, reply, rid in ended] for rid, reply in replies.items()]})
+    me.running = {rid: request for rid, request in me.running.items() if rid not in ended}
     if not me.running:
         me.idle_since = time.monotonic()
 
@@ -112,19 +114,20 @@ def _forward(me: Rank, channel: socket.socket) -> None:
 def _meet_in_service(me: Rank) -> None:
     """Faults that show only while it serves."""
     requests = list(me.running.values())
+    broken = [r for r in requests if me.reply_to(r) != "ok"]
     fatal = _env("SGLANG_ENABLE_NAN_LOGITS_CHECK", "0.5.23") or _env("SGLANG_ENABLE_ASYNC_ASSERT", "0.5.17", "0.5.23")
-    if me.nan and fatal:
+    if broken and fatal:
         raise Crash(asserted("NaN detected! sampler: next_token_logits"), "device-assert")
-    if me.nan and _env("SGLANG_SANITIZE_NAN_LOGITS", "0.5.17", "0.5.23") and not me.warned:
+    if broken and _env("SGLANG_SANITIZE_NAN_LOGITS", "0.5.17", "0.5.23") and not me.warned:
         me.warned = True
         me.say(
             "NaN detected in sampler: next_token_logits; values were sanitized before sampling. This usually indicates "
             "numerical overflow (e.g. fp16 activations) or an upstream bug producing NaN. Logged once; further "
             "occurrences are silent."
         )
-    if me.nan and me.setup.effective.get("enable_nan_detection"):
+    if broken and me.setup.effective.get("enable_nan_detection"):
         me.say("Detected errors during sampling! NaN in the logits.")
-    elif me.nan and not me.warned and any(r.sampled for r in requests):
+    elif not me.warned and any(r.sampled for r in broken if me.reply_to(r) != "mixed"):
         raise Crash(asserted("probability tensor contains either `inf`, `nan` or element < 0"), "device-assert")
     for point, reached in (
         ("warmup", True),
@@ -132,7 +135,10 @@ def _meet_in_service(me: Rank) -> None:
         ("under_load", len(requests) > 1),
     ):
         fault = STORY.at(point, me.setup.effective) if reached else None
-        if fault is None or fault.does == "nan" or me.beside_others < fault.after_requests:
+        if fault is None or me.beside_others < fault.after_requests:
+            continue
+        if fault.does == "nan":
+            me.nan = fault if point == "under_load" else me.nan
             continue
         if fault.does == "hang":
             hang()

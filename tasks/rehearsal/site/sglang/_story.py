@@ -20,6 +20,7 @@ PACE = {
     "bind_s": 0.2,
     "warmup_s": 0.5,
     "token_s": 0.01,
+    "per_request_s": 0.0,
     "diagnostics_s": 5.0,
     "drain_s": 1.0,
 }
@@ -39,6 +40,10 @@ class Fault:
     trace: str = ""
     reply: str = "empty"
     after_requests: int = 0
+    from_request: int = 0
+    from_prompt_tokens: int = 0
+    from_token: int = 0
+    from_batch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

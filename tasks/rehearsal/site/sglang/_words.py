@@ -4,7 +4,7 @@ import re
 import zlib
 from collections.abc import Sequence
 
-__all__ = ["END_TOKEN", "answer", "logprob", "more", "to_pieces", "token_of", "wording"]
+__all__ = ["END_TOKEN", "answer", "logprob", "more", "salad", "to_pieces", "token_of", "wording"]
 
 END_TOKEN = 151_329
 _PIECE = re.compile(r"\s*\w+|\s*[^\w\s]|\s+$")
@@ -17,6 +17,10 @@ _WHAT = (
 )
 _WHERE = ("by the grey wall", "behind the market", "on the hill", "near the bridge", "at the corner")
 _WHEN = ("before noon", "in the rain", "without a word", "after the storm", "last spring", "at four", "slowly", "again")
+_SALAD = (
+    "кот", "海洋", "shadow", "वाहन", "ليل", "tensor", "하늘", "βίος", "ocean", "火车",
+    "лодка", "מים", "sail", "τρία", "雨", "ग्राम", "hız", "ночь", "木", "بحر",
+)
 # What a sane model knows, as far as common first questions go; looked up in the end of the prompt.
 _KNOWN = (
     (r"capital (city )?of france\W*(is|\?)?\W*$", " Paris. It lies on the Seine."),
@@ -46,6 +50,13 @@ def wording(ids: Sequence[int]) -> str:
 def logprob(piece: str, place: int) -> float:
     """A log-probability as a confident model gives it."""
     return -0.01 - (zlib.crc32(f"{piece}{place}".encode()) % 1_000) / 800
+
+
+def salad(key: str, place: int) -> tuple[str, int, float]:
+    """Piece, token and log-probability of a draw from a row that knows nothing."""
+    draw = zlib.crc32(f"{key}{place}".encode())
+    piece = " " + _SALAD[draw % len(_SALAD)]
+    return piece, token_of(piece), -9.0 - draw % 4_000 / 1_000
 
 
 def answer(prompt: str, seed: int = 0) -> list[str]:
