@@ -1,12 +1,14 @@
 """What is known of an engine, as data: how it is launched, how releases spell each intent, what it picks by itself."""
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from settings.ladder import ArgValue
 from settings.milestones import Milestone
-from settings.source import Declared, find, read_toml, validate
+from settings.source import BadInput, Declared, find, read_toml, validate
 from settings.words import Component, Phase
 
 __all__ = [
@@ -23,6 +25,9 @@ __all__ = [
     "Witness",
     "load_engine",
 ]
+
+
+_OFF = ("", "0", "false", "no", "off")
 
 
 def _tuple(value: Any) -> Any:
@@ -43,6 +48,13 @@ class Launch(Declared):
     default_port: int = Field(ge=1, le=65_535)
     gpus: Choices = Field((), description="arguments whose value is a number of GPUs")
     refused: dict[str, str] = Field({}, description="arguments that no ladder may set, each with the reason")
+    refused_env: dict[str, str] = Field({}, description="variables that nobody may switch on, each with the reason")
+
+    def refuse_env(self, env: Mapping[str, str], file: str | Path, key: str) -> None:
+        """Raises: BadInput for a variable that is switched on and must not be."""
+        for name, reason in self.refused_env.items():
+            if env.get(name, "").strip().lower() not in _OFF:
+                raise BadInput(file, f"{key}.{name}", f"may not be set: {reason}")
 
 
 class Endpoints(Declared):

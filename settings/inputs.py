@@ -45,14 +45,16 @@ def load_inputs(target: str, ladder: str, **target_flags: Any) -> Inputs:
     """All files of a run, by name or path. Raises: BadInput for the first that is wrong."""
     path = find("ladders", ladder)
     tree = load_ladder(ladder)
+    engine, host = load_engine(tree.engine), load_target(target, **target_flags)
+    engine.launch.refuse_env(host.plain_env(), f"target {host.name}", "env")
     load_test = load(LoadTest, find("suites/load", tree.bench_suite))
     return Inputs(
-        target=load_target(target, **target_flags),
+        target=host,
         ladder=tree,
         ladder_name=path.stem,
         ladder_file=str(path),
         ladder_sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
-        engine=load_engine(tree.engine),
+        engine=engine,
         catalogue=shipped_catalogue(),
         milestones=shipped_milestones(),
         warmup=load(DecodeSuite, find("suites", "warmup")),

@@ -65,6 +65,7 @@ def build_plan(
     """
     argv: list[str] = []
     env = dict(wanted.env)
+    engine.launch.refuse_env(env, f"rung {wanted.rung}", "env")
     port = engine.launch.default_port
     for key, value in wanted.args.items():
         if reason := engine.launch.refused.get(key):

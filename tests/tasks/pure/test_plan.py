@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -77,20 +78,37 @@ def test_an_intent_is_said_in_the_words_of_the_build(
 
 
 @pytest.mark.parametrize(
-    ("release", "argv", "env"),
+    ("release", "variable"),
     [
-        ("0.5.8.post1", "--enable-nan-detection", {}),
-        ("0.5.12.post1", "--enable-nan-detection", {}),
-        ("0.5.17", "", {"SGLANG_ENABLE_ASYNC_ASSERT": "1"}),
-        ("0.5.20", "", {"SGLANG_ENABLE_ASYNC_ASSERT": "1"}),
-        ("0.5.23", "", {"SGLANG_ENABLE_NAN_LOGITS_CHECK": "1"}),
+        ("0.5.17", "SGLANG_ENABLE_ASYNC_ASSERT"),
+        ("0.5.20", "SGLANG_ENABLE_ASYNC_ASSERT"),
+        ("0.5.23", "SGLANG_ENABLE_NAN_LOGITS_CHECK"),
     ],
 )
-def test_the_nan_check_is_a_flag_first_and_a_variable_later(
-    engine: Engine, build: BUILDS, release: str, argv: str, env: dict[str, str]
+def test_the_nan_check_is_the_variable_that_the_release_reads(
+    engine: Engine, build: BUILDS, release: str, variable: str
 ) -> None:
     found = planned({"nan-check": True}, engine, build(release))
-    assert (argv, env) == (" ".join(found.argv[len(HEAD):]), found.env)
+    assert ("", {variable: "1"}) == (" ".join(found.argv[len(HEAD):]), found.env)
+
+
+@pytest.mark.parametrize("release", ["0.5.8.post1", "0.5.12.post1"])
+def test_a_build_without_a_fatal_nan_check_is_not_given_one_that_hides_nan(
+    engine: Engine, build: BUILDS, release: str
+) -> None:
+    found = plan({"nan-check": True}, engine, build(release))
+    assert isinstance(found, Unspellable)
+    with pytest.raises(BadInput, match="enable-nan-detection: may not be set in a ladder: it writes numbers over NaN"):
+        plan({"enable-nan-detection": True}, engine, build(release))
+
+
+@pytest.mark.parametrize(("value", "refused"), [("1", True), ("true", True), ("0", False), ("", False)])
+def test_no_ladder_may_switch_on_what_makes_nan_into_numbers(
+    engine: Engine, build: BUILDS, value: str, refused: bool
+) -> None:
+    wanted = Wanted("r", {}, {"SGLANG_SANITIZE_NAN_LOGITS": value})
+    with pytest.raises(BadInput, match="SGLANG_SANITIZE_NAN_LOGITS: may not be set") if refused else nullcontext():
+        build_plan(wanted, engine, build("0.5.23"), python="python3", model="/m")
 
 
 def test_the_variables_that_a_build_declares_count_more_than_its_release(engine: Engine, build: BUILDS) -> None:
@@ -114,8 +132,6 @@ UNSPELLABLE: list[tuple[dict[str, ArgValue], str, str, str | None]] = [
     ({"nsa-decode-backend": "fa3"}, "0.5.20",
      "this build has no flag --nsa-decode-backend (the intent `sparse-decode` finds the spelling of each build)",
      "--dsa-decode-backend"),
-    ({"enable-nan-detection": True}, "0.5.17",
-     "this build has no flag --enable-nan-detection (the intent `nan-check` finds the spelling of each build)", None),
     ({"graphs-off": "yes"}, "0.5.23", "--disable-cuda-graph of this build takes no value ('yes' was given)", None),
     ({"static-memory": True}, "0.5.23", "--mem-fraction-static of this build needs a value", None),
 ]
@@ -178,7 +194,7 @@ def test_the_real_parser_would_accept_each_command(
         "tp-size": 8, "static-memory": "0.88", "sparse-prefill": "flashmla_sparse", "sparse-decode": "flashmla_kv",
         "kv-cache-dtype": "bf16", "moe-runner": "triton", "fp8-gemm": "cutlass", "fp4-gemm": "flashinfer_cutlass",
         "graphs-off": True, "max-graph-batch": 32, "custom-all-reduce-off": True, "speculation": "EAGLE",
-        "shared-experts-fusion-off": True, "sampling": "pytorch", "overlap-off": True, "nan-check": True,
+        "shared-experts-fusion-off": True, "sampling": "pytorch", "overlap-off": True,
         "attention": "dsa",
     }
     real = argparse.ArgumentParser(allow_abbrev=False, exit_on_error=False)

@@ -1,0 +1,29 @@
+"""What a run is told, as a whole."""
+
+from pathlib import Path
+
+import pytest
+
+from settings.inputs import load_inputs
+from settings.source import BadInput
+
+SANITISE = "SGLANG_SANITIZE_NAN_LOGITS"
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    path = tmp_path / "t.toml"
+    path.write_text(f"model = '/m'\n\n[env]\n{SANITISE} = '1'\n")
+    return path
+
+
+def test_a_target_may_not_switch_on_what_makes_nan_into_numbers(target: Path) -> None:
+    with pytest.raises(BadInput, match=f"target t: env.{SANITISE}: may not be set: it writes numbers over NaN"):
+        load_inputs(str(target), "glm5-sm120")
+    target.write_text(target.read_text().replace("'1'", "'0'"))
+    assert "glm5-sm120" == load_inputs(str(target), "glm5-sm120").ladder_name
+
+
+def test_the_load_test_of_a_ladder_comes_with_its_profiles() -> None:
+    inputs = load_inputs("rehearsal", "rehearsal-load")
+    assert ((4, 12), ["smoke"]) == (inputs.load_test.concurrency, [p.name for p in inputs.profiles])
