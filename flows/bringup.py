@@ -242,7 +242,7 @@ def _run_gates(book: Book) -> None:
         return
     gates: dict[Stage, Any] = {
         Stage.READY: steps.wait_ready, Stage.WARMUP: steps.warm_up, Stage.DECODE: steps.decode,
-        Stage.BENCH: steps.bench, Stage.RECHECK: steps.recheck,
+        Stage.ACCURACY: steps.accuracy, Stage.BENCH: steps.bench, Stage.RECHECK: steps.recheck,
     }  # fmt: skip
     wanted = {Stage.READY, *book.session.ladder.gates}
     for stage, gate in gates.items():

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from settings.accuracy import AccuracyGate, load_accuracy_gate
 from settings.catalogue import Catalogue, shipped_catalogue
 from settings.engine import Engine, load_engine
 from settings.ladder import Ladder
@@ -15,6 +16,7 @@ from settings.run import RunSettings, load_run_settings
 from settings.source import find, load
 from settings.suite import BenchProfile, DecodeSuite
 from settings.target import Target, load_target
+from settings.words import Stage
 
 __all__ = ["DEFAULT_LADDER", "Inputs", "load_inputs", "load_ladder"]
 
@@ -38,6 +40,7 @@ class Inputs:
     recheck: DecodeSuite
     load_test: LoadTest
     profiles: tuple[BenchProfile, ...]
+    accuracy: tuple[AccuracyGate, bytes] | None
     settings: RunSettings
 
 
@@ -62,6 +65,7 @@ def load_inputs(target: str, ladder: str, **target_flags: Any) -> Inputs:
         recheck=load(DecodeSuite, find("suites", tree.recheck_suite)),
         load_test=load_test,
         profiles=load_profiles(load_test),
+        accuracy=load_accuracy_gate(tree.accuracy_suite) if Stage.ACCURACY in tree.gates else None,
         settings=load_run_settings(),
     )
 

@@ -117,6 +117,7 @@ class Ladder(Declared):
     doomed: Literal["try", "last", "skip"] = Field("last", description="what to do with rungs expected to fail")
     decode_suite: str = Field("quick", description="name in settings/suites/ or a path: the decode suite")
     recheck_suite: str = Field("recheck", description="the decode suite after the load test")
+    accuracy_suite: str = Field("gsm8k", description="name in settings/suites/accuracy/ or a path, for that gate")
     bench_suite: str = Field("smoke", description="name in settings/suites/load/ or a path: the load test")
     budget: Budget = Budget()
     guard: Guard = Guard()

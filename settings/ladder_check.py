@@ -9,7 +9,7 @@ from settings.words import LOG_KINDS, OWN_KINDS, Stage
 
 __all__ = ["check_ladder"]
 
-GATES = (Stage.READY, Stage.WARMUP, Stage.DECODE, Stage.BENCH, Stage.RECHECK)
+GATES = (Stage.READY, Stage.WARMUP, Stage.DECODE, Stage.ACCURACY, Stage.BENCH, Stage.RECHECK)
 _CONDITIONS = ("kind", "component", "phase", "stage", "action")
 _UNKNOWN = "unknown"
 

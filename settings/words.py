@@ -26,6 +26,7 @@ class Stage(StrEnum):
     READY = "ready"
     WARMUP = "warmup"
     DECODE = "decode"
+    ACCURACY = "accuracy"  # only where a ladder names it
     BENCH = "bench"
     RECHECK = "recheck"
     STOP = "stop"

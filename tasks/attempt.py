@@ -92,6 +92,7 @@ class Book:
             suites=tuple(r.suite for r in self.reports if r.suite),
             replies=next((r.replies for r in reversed(self.reports) if r.replies), None),
             bench=tuple(p for r in self.reports for p in r.bench),
+            accuracy=next((r.accuracy for r in self.reports if r.accuracy), None),
             load=next((r.load for r in self.reports if r.load), None),
             log=self._log() if self.server else None,
         )

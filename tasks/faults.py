@@ -9,7 +9,16 @@ from settings.words import AttemptOutcome, Stage, StageOutcome
 from tasks.deadline import Deadline, pause
 from tasks.host import HostError
 from tasks.pure import cause
-from tasks.pure.record import BenchPoint, Diagnosis, LoadSummary, RawFile, ReplyVerdict, StageResult, SuiteFigures
+from tasks.pure.record import (
+    AccuracyResult,
+    BenchPoint,
+    Diagnosis,
+    LoadSummary,
+    RawFile,
+    ReplyVerdict,
+    StageResult,
+    SuiteFigures,
+)
 from tasks.runlog import log
 from tasks.session import Server, Session
 from tasks.supervisor import Busy, ExitInfo
@@ -34,6 +43,7 @@ class StageReport:
     replies: RawFile | None = None
     bench: tuple[BenchPoint, ...] = ()
     load: LoadSummary | None = None
+    accuracy: AccuracyResult | None = None
     server: Server | None = None
 
 

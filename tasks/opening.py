@@ -6,11 +6,14 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from settings.accuracy import AccuracyGate
 from settings.inputs import Inputs
+from settings.source import BadInput
 from tasks.connect import connect, resolved
 from tasks.deadline import Deadline
 from tasks.host import Host, HostError
 from tasks.lease import Lease
+from tasks.pure.accuracy import Questions, read_questions
 from tasks.pure.record import Build
 from tasks.runlog import log
 from tasks.session import Progress, Session
@@ -58,7 +61,7 @@ def open_session(
             target=target, ladder=inputs.ladder, engine=inputs.engine, catalogue=inputs.catalogue,
             milestones=inputs.milestones, warmup_suite=inputs.warmup, decode_suite=inputs.decode,
             recheck_suite=inputs.recheck, load_test=inputs.load_test, profiles=inputs.profiles, settings=settings,
-            folder=folder, host=host, supervisor=supervisor, show=show,
+            accuracy=_questions(inputs), folder=folder, host=host, supervisor=supervisor, show=show,
             deadline=Deadline.after(inputs.ladder.budget.wall_s),
         )  # fmt: skip
         lease = Lease(
@@ -72,6 +75,16 @@ def open_session(
             raise
         if not session.kept:
             _say_last_word(session, settings.stop_s)
+
+
+def _questions(inputs: Inputs) -> tuple[AccuracyGate, Questions] | None:
+    if inputs.accuracy is None:
+        return None
+    gate, raw = inputs.accuracy
+    try:
+        return gate, read_questions(raw, gate.questions)
+    except ValueError as e:
+        raise BadInput(gate.dataset, "", str(e)) from e
 
 
 def _say_last_word(session: Session, patience_s: float) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import httpx
 
+from settings.accuracy import AccuracyGate
 from settings.catalogue import Catalogue
 from settings.engine import Engine
 from settings.ladder import Ladder
@@ -17,6 +18,7 @@ from settings.target import Target
 from settings.words import Phase
 from tasks.deadline import Deadline
 from tasks.host import Host
+from tasks.pure.accuracy import Questions
 from tasks.pure.capabilities import Capabilities
 from tasks.pure.plan import LaunchPlan
 from tasks.store import RunFolder
@@ -51,6 +53,7 @@ class Session:
     warmup_suite: DecodeSuite
     load_test: LoadTest
     profiles: tuple[BenchProfile, ...]
+    accuracy: tuple[AccuracyGate, Questions] | None  # where the ladder names that gate
     settings: RunSettings
     folder: RunFolder
     host: Host

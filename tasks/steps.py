@@ -10,6 +10,7 @@ from prefect.tasks import Task
 
 from settings.words import AttemptOutcome
 from tasks import load, stages
+from tasks.accuracy import accuracy as measure_accuracy
 from tasks.attempt import Book
 from tasks.faults import StageReport
 from tasks.host import HostLost, HostUnreachable
@@ -19,7 +20,9 @@ from tasks.pure.names import state_name
 from tasks.runlog import log
 from tasks.session import Session
 
-__all__ = ["bench", "decode", "keep", "launch", "preflight", "probe", "recheck", "stop", "wait_ready", "warm_up"]
+__all__ = [
+    "accuracy", "bench", "decode", "keep", "launch", "preflight", "probe", "recheck", "stop", "wait_ready", "warm_up",
+]  # fmt: skip
 
 
 def _host_was_away(step: Task[Any, Any], run: TaskRun, state: State[Any]) -> bool:
@@ -81,6 +84,11 @@ def warm_up(book: Book) -> State[StageReport]:
 @task(name="decode", task_run_name="{book.rung}: decode", **_STEP)
 def decode(book: Book) -> State[StageReport]:
     return _as_state(stages.decode(book.session, book.launched))
+
+
+@task(name="accuracy", task_run_name="{book.rung}: accuracy", **_STEP)
+def accuracy(book: Book) -> State[StageReport]:
+    return _as_state(measure_accuracy(book.session, book.launched))
 
 
 # A second load beside one that still runs would measure nonsense, so this step alone is not run again.

@@ -12,6 +12,7 @@ __all__ = [
     "below_slo",
     "ended_without_cause",
     "hung",
+    "inaccurate",
     "judged",
     "not_ready",
     "obstructed",
@@ -21,6 +22,7 @@ __all__ = [
 ]
 
 _PART_OF = {Phase.LOAD: Component.LOADER, Phase.GRAPH_CAPTURE: Component.GRAPH}
+_CLIENT = {Stage.BENCH: "load test", Stage.ACCURACY: "accuracy gate"}
 _AFTER_VERDICT = {
     "nan": (Component.ATTENTION, Action.NEXT_BACKEND, "the replies hold NaN, whatever the log says"),
     "garbage": (Component.UNKNOWN, Action.OTHER_FLAG, "the replies are finite numbers, but no sense"),
@@ -40,11 +42,22 @@ def judged(kind: str, why: str, stage: Stage) -> Diagnosis:
     )  # fmt: skip
 
 
-def unmeasured(kind: str, why: str, component: Component = Component.CLIENT) -> Diagnosis:
-    """A load test whose figures cannot be believed though the server answers well."""
+def inaccurate(why: str) -> Diagnosis:
+    """A server whose answers are fluent and wrong."""
     return Diagnosis(
-        kind=kind, phase=Phase.BENCH, component=component, action=Action.RETRY_SAME, stage=Stage.BENCH,
-        means=f"the load test gave no valid figure: {why}", try_="read its output beside the record",
+        kind="accuracy", phase=Phase.DECODE, action=Action.OTHER_FLAG, stage=Stage.ACCURACY,
+        means=f"the answers are wrong too often: {why}",
+        try_="read some of them on the host; then another KV dtype, MoE or GEMM backend", source="sgl-eval",
+    )  # fmt: skip
+
+
+def unmeasured(
+    kind: str, why: str, component: Component = Component.CLIENT, stage: Stage = Stage.BENCH
+) -> Diagnosis:
+    """A load test (or accuracy run) whose figures cannot be believed though the server answers well."""
+    return Diagnosis(
+        kind=kind, phase=Phase.BENCH, component=component, action=Action.RETRY_SAME, stage=stage,
+        means=f"the {_CLIENT[stage]} gave no valid figure: {why}", try_="read its output beside the record",
         source="tasks/pure/bench.py",
     )  # fmt: skip
 

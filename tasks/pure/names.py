@@ -18,6 +18,7 @@ _BY_KIND = {
     "overridden": "Overridden",
     "bench_invalid": "Bench invalid",
     "bench_client": "Bench invalid",
+    "accuracy": "Accuracy",
 }
 
 RUN_STATES = {

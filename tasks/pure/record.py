@@ -13,6 +13,7 @@ from settings.ladder import ArgValue
 from settings.words import Action, AttemptOutcome, Component, Phase, RunOutcome, Stage, StageOutcome, Verdict
 
 __all__ = [
+    "AccuracyResult",
     "Attempt",
     "BenchPoint",
     "Build",
@@ -156,6 +157,21 @@ class BenchPoint(_Value):
     goodput_tokens_per_s: float | None = None
 
 
+class AccuracyResult(_Value):
+    """A run of the accuracy gate. Scores are comparable only between equal question sets."""
+
+    benchmark: str
+    questions: int
+    questions_sha256: str  # of questions and answers
+    right: int
+    score: float  # 0..1
+    low: float  # 95 % Wilson interval
+    high: float
+    floor: float
+    truncated_share: float | None = None  # answers that were cut at max_tokens
+    said: str = ""  # the score, and what the comparison with the last good run says
+
+
 class LoadFigure(_Value):
     """A point of the load test: median and spread over its valid runs. Invalid runs are counted, and in neither."""
 
@@ -232,6 +248,7 @@ class Attempt(_Value):
     replies: RawFile | None = None  # every call: request, reply, numbers, verdict; `bringup judge` reads it
     bench: tuple[BenchPoint, ...] = ()
     load: LoadSummary | None = None
+    accuracy: AccuracyResult | None = None
     move: Move | None = None
     log: str | None = None  # relative to the run folder
 

@@ -121,6 +121,8 @@ def _attempt(a: Attempt) -> Iterable[str]:
             yield from ("", _inline(figures_note(figures)))
         if a.replies:
             yield from ("", f"Every call: `{a.replies.path}`")
+    if a.accuracy:
+        yield from ("", f"Accuracy on {_inline(a.accuracy.benchmark)}: {_inline(a.accuracy.said)}.")
     if a.load:
         yield ""
         yield from _table(load_rows(a.load), LOAD_COLUMNS)
