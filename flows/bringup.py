@@ -31,7 +31,8 @@ from tasks.pure.plan import Unspellable, Wanted, build_plan
 from tasks.pure.record import Attempt, Build, Halt, HostSummary, LadderRef, RunRecord
 from tasks.pure.redact import Redactor
 from tasks.pure.report import headline
-from tasks.pure.walker import End, Try, next_move
+from tasks.pure.tuning import again, incumbent, next_step
+from tasks.pure.walker import End, Try
 from tasks.runlog import RunLog, log
 from tasks.session import Session
 from tasks.store import RunFolder, runs_root
@@ -140,7 +141,7 @@ class _Run:
         components = session.engine.components()
         while True:
             spent_s = session.ladder.budget.wall_s - session.deadline.left_s
-            step = next_move(session.ladder, self.trail, spent_s=spent_s, components=components)
+            step = next_step(session.ladder, self.trail, spent_s=spent_s, components=components)
             if self.trail and step.move:
                 self.trail[-1] = self.trail[-1].model_copy(update={"move": step.move})
                 log.info("rung.left", rung=self.trail[-1].rung, **step.move.model_dump(include={"move", "to", "why"}))
@@ -148,15 +149,32 @@ class _Run:
                     log.info("remedy.applied", remedy=step.move.to, set=step.move.set)
                 self._store()
             if isinstance(step.then, End):
-                return step.then
-            self.trail.append(self._try(session, step.then))
+                return self._kept(session, step.then)
+            best = incumbent(session.ladder, self.trail) if step.then.variation else None
+            session.rival = best.load if best else None
+            self.trail.append(self._try(session, step.then, keep=self.keep and not session.ladder.vary))
             self._store()
             if self.trail[-1].outcome is AttemptOutcome.PASSED:
                 remember_build(session, self.record.build)
             if self.trail[-1].outcome is AttemptOutcome.ABORTED:
                 return self._aborted(session, self.trail[-1])
 
-    def _try(self, session: Session, wanted: Try) -> Attempt:
+    def _kept(self, session: Session, end: End) -> End:
+        """After variations the winner's server is gone: one that is to stay is launched anew."""
+        best = again(session.ladder, self.trail) if self.keep and session.ladder.vary and end.winner else None
+        if best is None:
+            return end
+        session.rival = None
+        self.trail.append(self._try(session, best, keep=True))
+        self._store()
+        last = self.trail[-1]
+        if last.outcome is AttemptOutcome.PASSED:
+            return End(end.outcome, end.halt, winner=last.n)
+        if last.outcome is AttemptOutcome.ABORTED:
+            return self._aborted(session, last)
+        return End(RunOutcome.STOPPED, Halt(reason=f"{end.halt.reason}, and it did not pass again", by="rung"))
+
+    def _try(self, session: Session, wanted: Try, *, keep: bool) -> Attempt:
         n = len(self.trail) + 1
         assert session.capabilities is not None
         port = {} if session.settings.api_port is None else {"port": session.settings.api_port}
@@ -170,7 +188,7 @@ class _Run:
             log.info("rung.skipped", rung=wanted.rung, why=entry.diagnosis.means if entry.diagnosis else "")
             return entry
         self.book = Book(session, n, wanted, plan)
-        _result(attempt(self.book, n, wanted.rung, self.keep, return_state=True))
+        _result(attempt(self.book, n, wanted.rung, keep, return_state=True))
         entry, self.book = self.book.attempt(), None
         return entry
 
@@ -180,6 +198,9 @@ class _Run:
         if last.diagnosis and last.diagnosis.kind == "lease_expired":
             log.warning("lease.expired", why=why)
             return End(RunOutcome.HOST_LOST, Halt(reason=why, by="host"))
+        best = incumbent(session.ladder, self.trail)
+        if session.deadline.passed and best and not self.keep:
+            return End(RunOutcome.SERVING, Halt(reason=f"{why}; '{best.rung}' had passed before", by="budget"), best.n)
         if session.deadline.passed:
             return End(RunOutcome.BUDGET, Halt(reason=why, by="budget"))
         return End(RunOutcome.CANCELLED, Halt(reason=why, by="user"))

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from settings.source import Declared
 from settings.words import Action, Component, Phase, Stage
 
-__all__ = ["ArgValue", "Base", "Budget", "Default", "Edge", "Guard", "Ladder", "Remedy", "Rung"]
+__all__ = ["ArgValue", "Base", "Budget", "Default", "Edge", "Guard", "Ladder", "Remedy", "Rung", "Variation"]
 
 # Decimals are strings, so that argv shows 0.88 and never 0.8799999; true is a bare flag, false leaves it out.
 ArgValue = bool | int | str
@@ -87,6 +87,13 @@ class Remedy(Declared):
         return self
 
 
+class Variation(Declared):
+    """A change around a rung that serves, launched and gated like any other, and kept when it is measurably better."""
+
+    why: str = Field(min_length=1, description="what is hoped for, for a person")
+    args: dict[str, ArgValue] = Field(min_length=1, description="arguments to set, as in a rung")
+
+
 class Budget(Declared):
     attempts: int = Field(10, ge=1, description="launches per run; skipped rungs cost nothing")
     wall_s: float = Field(14_400, gt=0, description="seconds for the whole run")
@@ -125,6 +132,8 @@ class Ladder(Declared):
     rung: dict[str, Rung] = Field(min_length=1)
     default: Default = Default()
     remedy: dict[str, Remedy] = {}
+    vary: dict[str, Variation] = Field({}, description="tried one at a time around the winner, in file order")
+    vary_margin: float = Field(0.03, ge=0, lt=1, description="share by which a variation must be better to be kept")
 
     def edges(self, rung: str) -> Iterable[tuple[str, Edge]]:
         """Edges that apply on `rung`, in order, each with its name like `rung.auto.on[0]`."""

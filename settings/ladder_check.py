@@ -69,6 +69,7 @@ class _Check:
     def _arguments(self) -> None:
         places = [("base.args", self.ladder.base.args)]
         places += [(f"rung.{name}.args", rung.args) for name, rung in self.ladder.rung.items()]
+        places += [(f"vary.{name}.args", variation.args) for name, variation in self.ladder.vary.items()]
         for name, remedy in self.ladder.remedy.items():
             places += [(f"remedy.{name}.set", remedy.set), (f"remedy.{name}.step", {**remedy.step})]
             places += [(f"remedy.{name}.unset", dict.fromkeys(remedy.unset, True))]

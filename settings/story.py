@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from settings.source import Declared, find, load
 from settings.words import AttemptOutcome, Phase, RunOutcome, Stage
 
-__all__ = ["Expectation", "ExpectedAttempt", "Fault", "Pace", "Story", "ladder_of", "load_story"]
+__all__ = ["Expectation", "ExpectedAttempt", "Fault", "Pace", "Slower", "Story", "ladder_of", "load_story"]
 
 # Releases whose parser is recorded, and tracebacks that are: the files of these names in tasks/rehearsal/site/sglang/.
 Release = Literal["0.5.8.post1", "0.5.9", "0.5.10.post1", "0.5.17", "0.5.23"]
@@ -36,6 +36,13 @@ class Pace(Declared):
     per_request_s: float | None = Field(None, ge=0, description="what each running request adds to a forward pass")
     diagnostics_s: float | None = Field(None, ge=0, description="between a crash's cause and the end of the process")
     drain_s: float | None = Field(None, ge=0, description="between SIGTERM and the end of the process")
+
+
+class Slower(Declared):
+    """Settings that change the time of a forward pass. The first that fits counts."""
+
+    when: dict[str, Wanted | tuple[Wanted, ...]] = Field(min_length=1, description="effective settings, as in a fault")
+    by: float = Field(gt=0, description="factor on the time of a forward pass; below 1 is faster")
 
 
 class Fault(Declared):
@@ -109,6 +116,7 @@ class Story(Declared):
         {}, description="real seconds of silence to believe in, in place of the engine file's: a story is in a hurry"
     )
     pace: Pace = Field(Pace(), description="simulated seconds of the phases")
+    slower: tuple[Slower, ...] = Field((), description="what the settings do to its speed")
     fault: tuple[Fault, ...] = Field((), description="what goes wrong")
     expect: Expectation = Field(description="what a run must make of it")
 

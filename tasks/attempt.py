@@ -78,6 +78,7 @@ class Book:
             id=self.id,
             rung=self.wanted.rung,
             remedies=self.wanted.remedies,
+            variation=self.wanted.variation,
             outcome=self.outcome,
             failed_stage=diagnosis.stage if failed and diagnosis else None,
             argv=self.plan.argv,
@@ -110,6 +111,7 @@ def skipped(n: int, wanted: Try, plan: LaunchPlan | Unspellable) -> Attempt:
         why, argv, asked, expected = plan.why, (), dict(wanted.args), None
     return Attempt(
         n=n, id=f"{n:02d}-{wanted.rung}-skipped", rung=wanted.rung, remedies=wanted.remedies,
+        variation=wanted.variation,
         outcome=AttemptOutcome.SKIPPED, argv=argv, asked=asked, expected=expected, diagnosis=cause.unspellable(why),
     )  # fmt: skip
 

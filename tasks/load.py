@@ -13,6 +13,7 @@ from tasks.host import DeadlinePassed, HostError
 from tasks.pure import cause
 from tasks.pure.record import BenchPoint, LoadFigure, LoadSummary
 from tasks.pure.sweep import TRIES, capacity, figures, next_run, peaks_unmeasured
+from tasks.pure.tuning import loses
 from tasks.runlog import log
 from tasks.sampler import Sampler
 from tasks.session import Progress, Server, Session
@@ -34,6 +35,7 @@ class _Load:
     began: float = field(default_factory=time.monotonic)
     ended: str = ""
     client_failed: int = 0  # runs in a row
+    lost: bool = False  # a variation that cannot win any more
 
     def go(self) -> StageReport:
         test = self.session.load_test
@@ -64,6 +66,11 @@ class _Load:
             if failed:
                 self.ended = "the server failed"
                 return failed
+            rival = session.rival
+            found = figures(session.load_test, session.profiles, self.points, "")
+            if rival and (why := loses(rival, self.points, found)):
+                self.ended, self.lost = f"stopped early: {why}", True
+                return None
             self.client_failed = self.client_failed + 1 if report.kind == "bench_client" else 0
             if report.nan_signs or self.client_failed == TRIES:  # signs of NaN are the recheck's to judge, and at once
                 self.ended = report.why
@@ -119,7 +126,7 @@ class _Load:
 
     def _judged(self, found: tuple[LoadFigure, ...], summary: LoadSummary) -> StageReport:
         unmeasured = peaks_unmeasured(found)
-        if unmeasured:
+        if unmeasured and not self.lost:
             first = unmeasured[0]
             why = f"{first.profile} with {first.concurrency} at once: {first.why}"
             return self.step.failed(cause.unmeasured("bench_invalid", why), outcome=AttemptOutcome.PASSED)

@@ -21,6 +21,7 @@ from tasks.host import Host
 from tasks.pure.accuracy import Questions
 from tasks.pure.capabilities import Capabilities
 from tasks.pure.plan import LaunchPlan
+from tasks.pure.record import LoadSummary
 from tasks.store import RunFolder
 from tasks.supervisor import Supervisor
 from tasks.watch import Watch
@@ -63,6 +64,7 @@ class Session:
     capabilities: Capabilities | None = None  # after the probe
     new_build: bool = True  # not seen on this host before: limits are longer
     running: str | None = None  # id of the attempt whose server may run
+    rival: LoadSummary | None = None  # what a variation must beat
     kept: bool = False  # the server outlives this run, and the lock with it
 
     def call(self) -> Deadline:

@@ -35,7 +35,7 @@ __all__ = [
     "SuiteFigures",
 ]
 
-MoveKind = Literal["goto", "next", "remedy", "retry", "stop"]
+MoveKind = Literal["goto", "next", "remedy", "retry", "stop", "vary"]
 HaltBy = Literal["rung", "edge", "guard", "budget", "preflight", "host", "user", "error"]
 
 
@@ -233,6 +233,7 @@ class Attempt(_Value):
     id: str
     rung: str
     remedies: tuple[str, ...] = ()  # all so far, in order
+    variation: str | None = None  # the newest change around a rung that serves; `asked` has those kept before it
     outcome: AttemptOutcome
     failed_stage: Stage | None = None
     argv: tuple[str, ...] = ()

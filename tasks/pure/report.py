@@ -25,7 +25,7 @@ def headline(record: RunRecord) -> str:
     text = state
     winner = next((a for a in record.attempts if a.n == record.winner), None)
     if winner:
-        text += f" on {winner.rung}" + (f" ({b})" if (b := actual_backend(winner)) else "")
+        text += f" on {_rung(winner)}" + (f" ({b})" if (b := actual_backend(winner)) else "")
     if failed:
         text += " after " + ", ".join(f"{name} on {', '.join(dict.fromkeys(rungs))}" for name, rungs in failed.items())
     if record.outcome in (RunOutcome.SERVING_UNMEASURED, RunOutcome.SERVING_BELOW_SLO):
@@ -56,12 +56,16 @@ def branch_rows(record: RunRecord) -> list[dict[str, str]]:
         d = a.diagnosis
         reason = f"{d.kind}/{d.component} in {a.failed_stage or d.phase}" if d else ""
         cells = (
-            str(a.n), a.rung, actual_backend(a), ", ".join(f"{k}={v}" for k, v in differs.items()),
+            str(a.n), _rung(a), actual_backend(a), ", ".join(f"{k}={v}" for k, v in differs.items()),
             state_name(a.outcome, a.diagnosis), reason, move, f"{_wall_s(a):.1f}",
         )  # fmt: skip
         rows.append(dict(zip(BRANCH_COLUMNS, cells, strict=True)))
         before = dict(a.asked) or before
     return rows
+
+
+def _rung(a: Attempt) -> str:
+    return f"{a.rung} + {a.variation}" if a.variation else a.rung
 
 
 def report(record: RunRecord) -> str:

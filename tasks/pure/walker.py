@@ -13,7 +13,7 @@ from settings.ladder import ArgValue, Edge, Ladder, Remedy
 from settings.words import AttemptOutcome, Component, RunOutcome, Stage
 from tasks.pure.record import Attempt, Diagnosis, Halt, HaltBy, Move
 
-__all__ = ["End", "Step", "Try", "next_move"]
+__all__ = ["End", "Step", "Try", "next_move", "tried_as"]
 
 _FORMS = {
     "bench_client": RunOutcome.SERVING_UNMEASURED,
@@ -31,6 +31,7 @@ class Try:
     env: Mapping[str, str]
     remedies: tuple[str, ...] = ()
     insist: bool = False  # launch it although it is expected to fail: nothing better is left, or it was launched before
+    variation: str | None = None  # a change around a rung that serves
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def next_move(
 
 def _decide(ladder: Ladder, trail: Sequence[Attempt], components: Mapping[str, Component]) -> Step:
     if not trail:
-        return Step(None, _try(ladder, ladder.start, trail))
+        return Step(None, tried_as(ladder, ladder.start, trail))
     last = trail[-1]
     if last.outcome is AttemptOutcome.PASSED:
         kind = last.diagnosis.kind if last.diagnosis else ""
@@ -108,12 +109,12 @@ def _follow(ladder: Ladder, trail: Sequence[Attempt], last: Attempt, diagnosis: 
         if edge.retry is not None:
             if sum(a.rung == last.rung and a.move is not None and a.move.move == "retry" for a in trail) < edge.retry:
                 move = Move(move="retry", to=last.rung, edge=name, why=f"{because}: the same may pass")
-                return Step(move, _try(ladder, last.rung, trail))
+                return Step(move, tried_as(ladder, last.rung, trail))
         elif edge.remedy is not None:
             changed = _apply(ladder, edge.remedy, trail, diagnosis)
             if changed:
                 move = Move(move="remedy", to=edge.remedy, edge=name, set=changed, why=because)
-                return Step(move, _try(ladder, last.rung, trail, move))
+                return Step(move, tried_as(ladder, last.rung, trail, move))
     return _stop("no edge for this", "edge", RunOutcome.STOPPED, "default")
 
 
@@ -126,7 +127,7 @@ def _onward(
         why = "no rung is left" if to is None else f"'{to}' was tried before"
         return _stop(f"{because}; {why}", "rung", RunOutcome.EXHAUSTED, edge)
     move = Move(move="goto" if how == "goto" else "next", to=to, edge=edge, why=because)
-    return Step(move, _try(ladder, to, trail))
+    return Step(move, tried_as(ladder, to, trail))
 
 
 def _following_fresh(ladder: Ladder, trail: Sequence[Attempt]) -> str | None:
@@ -148,7 +149,7 @@ def _put_off(ladder: Ladder, trail: Sequence[Attempt], step: Step) -> Step:
         if rung in waiting:
             why = "nothing else is left; it was put off because it is expected to fail"
             move = Move(move="goto", to=rung, edge=step.move.edge if step.move else "doomed", why=why)
-            return Step(move, _try(ladder, rung, trail, insist=True))
+            return Step(move, tried_as(ladder, rung, trail, insist=True))
     return step
 
 
@@ -181,7 +182,7 @@ def _matching(ladder: Ladder, rung: str, diagnosis: Diagnosis) -> Iterator[tuple
             yield name, edge
 
 
-def _try(
+def tried_as(
     ladder: Ladder, rung: str, trail: Sequence[Attempt], move: Move | None = None, insist: bool = False
 ) -> Try:
     """What `rung` asks for now: base ← rung ← remedies of the trail (and of `move`, not yet in the trail)."""
@@ -206,7 +207,7 @@ def _apply(
     used = sum(a.move is not None and a.move.move == "remedy" and a.move.to == name for a in trail)
     if used >= remedy.at_most:
         return None
-    now = _try(ladder, trail[-1].rung, trail).args
+    now = tried_as(ladder, trail[-1].rung, trail).args
     changed: dict[str, ArgValue | None] = {arg: v for arg, v in remedy.set.items() if now.get(arg) != v}
     changed |= {arg: None for arg in remedy.unset if arg in now}
     for arg, step in remedy.step.items():

@@ -91,7 +91,7 @@ def _admit(me: Rank, messages: list[dict[str, Any]]) -> None:
 
 def _forward(me: Rank, channel: socket.socket) -> None:
     """One token for every running request, or the end."""
-    pause(STORY.pace["token_s"] + len(me.running) * STORY.pace["per_request_s"])
+    pause(STORY.forward_s(me.setup.effective, len(me.running)))
     _meet_in_service(me)
     me.steps += 1
     if me.steps % int(me.setup.effective["decode_log_interval"]) == 0:

@@ -52,6 +52,17 @@ class Story:
     speed: float
     pace: Mapping[str, float]
     faults: tuple[Fault, ...]
+    slower: tuple[Mapping[str, Any], ...] = ()
+
+    def forward_s(self, effective: Mapping[str, Any], running: int) -> float:
+        """Simulated seconds of one forward pass."""
+        for change in self.slower:
+            if all(holds(want, _value(effective, key)) for key, want in change["when"].items()):
+                factor = float(change["by"])
+                break
+        else:
+            factor = 1.0
+        return factor * (float(self.pace["token_s"]) + running * float(self.pace["per_request_s"]))
 
     def at(self, point: str, effective: Mapping[str, Any]) -> Fault | None:
         """The first fault at this point that the effective arguments meet."""
@@ -92,7 +103,7 @@ def _read() -> Story:
     faults = tuple(
         Fault(**{key: value for key, value in fault.items() if key != "why"}) for fault in raw.get("fault", ())
     )
-    return Story(raw["release"], float(raw["speed"]), {**PACE, **raw.get("pace", {})}, faults)
+    return Story(raw["release"], float(raw["speed"]), {**PACE, **raw.get("pace", {})}, faults, tuple(raw.get("slower", ())))
 
 
 STORY = _read()

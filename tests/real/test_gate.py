@@ -1,0 +1,46 @@
+"""The judge of replies against real servers: no alarm for a sound one however often it is asked, and late NaN found."""
+
+from collections import Counter
+from pathlib import Path
+
+import httpx
+import pytest
+
+from settings.source import SETTINGS_DIR, load
+from settings.suite import DecodeSuite
+from settings.words import Verdict
+from tasks.deadline import Deadline
+from tasks.decode import DecodeReport, decode
+from tests.real.server import READY, RealServer, serve
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900), pytest.mark.usefixtures("real_environment")]
+
+NUMBERS = load(DecodeSuite, SETTINGS_DIR / "suites" / "numbers.toml")
+RUNS = 20
+
+
+def test_a_sound_server_is_never_called_anything_else(tmp_path: Path) -> None:
+    with serve("ovf", tmp_path, dtype="bfloat16") as server:
+        server.wait_for_line(READY)
+        reports = [_judged(server) for _ in range(RUNS)]
+    assert {None: RUNS} == Counter(r.kind for r in reports), [r.why for r in reports if r.kind]
+    assert {Verdict.OK} == {v.verdict for r in reports for v in r.verdicts}
+
+
+@pytest.mark.parametrize(("form", "probe"), [("long", "above-2048"), ("late", "asked-count")])
+def test_nan_that_short_requests_do_not_meet_is_found_by_the_probe_that_is_there_for_it(
+    form: str, probe: str, tmp_path: Path
+) -> None:
+    with serve(form, tmp_path, dtype="float16") as server:
+        server.wait_for_line(READY)
+        report = _judged(server)
+    found = [v.id for v in report.verdicts if v.verdict is Verdict.NAN]
+    assert ("nan", [probe]) == (report.kind, found), report.verdicts
+    before = report.verdicts[: [v.id for v in report.verdicts].index(probe)]
+    assert before, "the short greedy requests come first"
+    assert {Verdict.OK} == {v.verdict for v in before}, "to all short requests this server is sound"
+
+
+def _judged(server: RealServer) -> DecodeReport:
+    with httpx.Client(base_url=f"http://127.0.0.1:{server.port}", timeout=60.0, trust_env=False) as client:
+        return decode(client, NUMBERS, deadline=Deadline.after(300))
