@@ -26,7 +26,7 @@ PROMISED = {
     "nan-after-load", "hang-in-capture", "port-taken", "slow-but-healthy", "same-assert-twice", "unknown-crash",
     "all-fail",
     "second-request-nan", "nan-above-2048", "nan-in-large-batches", "nan-far-into-answers", "sanitised-nan",
-    "nan-under-load", "oom-at-peak", "below-slo", "slo-search", "nan-check-on", "varied",
+    "nan-under-load", "oom-at-peak", "below-slo", "slo-search", "nan-check-on", "varied", "nan-without-decode",
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from settings.source import SETTINGS_DIR, load
 from settings.suite import DecodeSuite
 from settings.words import Verdict
 from tasks.api import ask, is_gone
@@ -17,6 +18,9 @@ from tasks.deadline import Deadline
 from tasks.decode import DecodeReport, decode
 from tasks.host import HostLost
 from tests.tasks.pure.reply_forms import chat, chat_stream, completions, native
+from tests.tasks.rehearsal.conftest import Server, Start, machine, start
+
+__all__ = ["machine", "start"]
 
 Answer = Callable[[dict[str, Any]], Any]
 
@@ -221,3 +225,43 @@ def test_a_silent_server_is_an_answer_that_did_not_come_in_time() -> None:
             call = ask(client, "p", "generate", {"text": "x"}, deadline=Deadline.after(0.2))
             assert (0, "no answer within its time") == (call.status, call.lost)
             assert not is_gone(client, deadline=Deadline.after(0.2))
+
+
+# --- the whole full suite, against a simulated server ---------------------------------------------------------------
+
+FULL = load(DecodeSuite, SETTINGS_DIR / "suites" / "full.toml")
+QUICK = load(DecodeSuite, SETTINGS_DIR / "suites" / "quick.toml")
+SOUND = "release = \"0.5.23\"\nspeed = 32.0\n"
+
+
+def _asked_of(server: Server, suite: DecodeSuite) -> DecodeReport:
+    with httpx.Client(base_url=f"http://127.0.0.1:{server.port}", trust_env=False, timeout=60) as client:
+        return decode(client, suite, deadline=Deadline.after(120))
+
+
+def test_the_full_suite_reaches_as_far_as_the_context_does(start: Start) -> None:
+    report = _asked_of(start(SOUND).until_ready(), FULL)
+    assert (None, {Verdict.OK}) == (report.kind, {v.verdict for v in report.verdicts}), report.why
+    made = [a for a in report.askings if a.probe.prompt_tokens]
+    counted = {a.probe.id: a.calls[0].reply["meta_info"]["prompt_tokens"] for a in made}
+    assert 8_000 == pytest.approx(counted["prompt-8k"], rel=0.03)
+    assert 64_000 == pytest.approx(counted["prompt-64k"], rel=0.03)
+    assert 120_000 < counted["prompt-longest"] < 131_072, "this context holds 131,072 tokens"
+    by_id = {v.id: v for v in report.verdicts}
+    assert (32, 4096) == (by_id["mixed-batch-32"].calls, by_id["long-answer"].tokens)
+    assert (report.figures.expected, 1.0) == (report.figures.right, report.figures.accuracy_high)
+
+
+def test_the_full_suite_adapts_to_a_small_context_and_says_what_it_leaves_out(start: Start) -> None:
+    report = _asked_of(start(SOUND, "--context-length", "20000").until_ready(), FULL)
+    assert report.kind is None, report.why
+    left_out = {v.id: v.why for v in report.verdicts if v.verdict == "not_run"}
+    assert {"prompt-64k": "64000 prompt tokens asked, the server has room for 20000 a request"} == left_out
+    longest = next(a for a in report.askings if a.probe.id == "prompt-longest")
+    assert 18_000 < longest.calls[0].reply["meta_info"]["prompt_tokens"] < 20_000
+
+
+def test_a_sound_server_is_never_called_anything_else(start: Start) -> None:
+    server = start(SOUND).until_ready()
+    reports = [_asked_of(server, QUICK) for _ in range(20)]
+    assert [None] * 20 == [r.kind for r in reports], [r.why for r in reports if r.kind]

@@ -103,7 +103,8 @@ def _read() -> Story:
     faults = tuple(
         Fault(**{key: value for key, value in fault.items() if key != "why"}) for fault in raw.get("fault", ())
     )
-    return Story(raw["release"], float(raw["speed"]), {**PACE, **raw.get("pace", {})}, faults, tuple(raw.get("slower", ())))
+    pace, slower = {**PACE, **raw.get("pace", {})}, tuple(raw.get("slower", ()))
+    return Story(raw["release"], float(raw["speed"]), pace, faults, slower)
 
 
 STORY = _read()
