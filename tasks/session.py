@@ -54,7 +54,6 @@ class Session:
     warmup_suite: DecodeSuite
     load_test: LoadTest
     profiles: tuple[BenchProfile, ...]
-    accuracy: tuple[AccuracyGate, Questions] | None  # where the ladder names that gate
     settings: RunSettings
     folder: RunFolder
     host: Host
@@ -64,6 +63,7 @@ class Session:
     capabilities: Capabilities | None = None  # after the probe
     new_build: bool = True  # not seen on this host before: limits are longer
     running: str | None = None  # id of the attempt whose server may run
+    accuracy: tuple[AccuracyGate, Questions] | None = None  # where the ladder names that gate
     rival: LoadSummary | None = None  # what a variation must beat
     kept: bool = False  # the server outlives this run, and the lock with it
 

@@ -63,7 +63,8 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
     yield Session(
         target=inputs.target, ladder=inputs.ladder, engine=inputs.engine, catalogue=inputs.catalogue,
         milestones=inputs.milestones, warmup_suite=inputs.warmup, decode_suite=inputs.decode,
-        recheck_suite=inputs.recheck, bench_profile=inputs.bench, settings=inputs.settings,
+        recheck_suite=inputs.recheck, load_test=inputs.load_test, profiles=inputs.profiles,
+        settings=inputs.settings,
         folder=RunFolder(tmp_path, "r", Redactor()), host=host, supervisor=supervisor, deadline=Deadline.after(120),
         show=lambda _: None, new_build=False,
     )  # fmt: skip
