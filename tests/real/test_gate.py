@@ -13,7 +13,7 @@ from tasks.deadline import Deadline
 from tasks.decode import DecodeReport, decode
 from tests.real.server import READY, RealServer, serve
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(900), pytest.mark.usefixtures("real_environment")]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1800), pytest.mark.usefixtures("real_environment")]
 
 NUMBERS = load(DecodeSuite, SETTINGS_DIR / "suites" / "numbers.toml")
 RUNS = 20
