@@ -84,7 +84,7 @@ class _Run:
         self.book: Book | None = None
         self.record = RunRecord(
             run_id=run_id, started_at=now, target=inputs.target.name,
-            ladder=LadderRef(name=inputs.ladder_name, sha256=inputs.ladder_sha256),
+            ladder=LadderRef(name=inputs.ladder_name, sha256=inputs.ladder_sha256, text=inputs.ladder_text),
             build=Build(engine=inputs.engine.name), host=HostSummary(name=inputs.target.name),
             lease_s=inputs.target.lease_s,
         )  # fmt: skip

@@ -9,7 +9,7 @@ from flows.cli_host import status, stop
 from flows.cli_judge import judge
 from flows.cli_plan import plan, probe
 from flows.cli_run import rehearse, run
-from flows.cli_show import ladder, logs, show
+from flows.cli_show import explain, ladder, logs, show
 from settings.source import BadInput
 from settings.words import ExitCode
 from tasks.host import HostError
@@ -28,6 +28,7 @@ app.command()(rehearse)
 app.command()(status)
 app.command()(stop)
 app.command()(show)
+app.command()(explain)
 app.command()(logs)
 app.add_typer(ladder, name="ladder")
 app.command()(plan)

@@ -29,6 +29,7 @@ class Inputs:
     ladder_name: str
     ladder_file: str
     ladder_sha256: str
+    ladder_text: str
     engine: Engine
     catalogue: Catalogue
     milestones: Milestones
@@ -42,13 +43,14 @@ class Inputs:
 def load_inputs(target: str, ladder: str, **target_flags: Any) -> Inputs:
     """All files of a run, by name or path. Raises: BadInput for the first that is wrong."""
     path = find("ladders", ladder)
-    tree = load_ladder(ladder)
+    tree, content = load_ladder(ladder), path.read_bytes()
     return Inputs(
         target=load_target(target, **target_flags),
         ladder=tree,
         ladder_name=path.stem,
         ladder_file=str(path),
-        ladder_sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+        ladder_sha256=hashlib.sha256(content).hexdigest(),
+        ladder_text=content.decode(),
         engine=load_engine(tree.engine),
         catalogue=shipped_catalogue(),
         milestones=shipped_milestones(),

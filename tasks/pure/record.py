@@ -46,6 +46,7 @@ class Evidence(_Value):
     rank: str | None = None  # e.g. "TP3"
     file: str | None = None
     frame: str | None = None  # innermost engine frame, "path/in/sglang.py:function"
+    around: tuple[tuple[int, str], ...] = ()  # the lines about it in the log, with their numbers
 
 
 class Diagnosis(_Value):
@@ -74,6 +75,7 @@ class ReplyVerdict(_Value):
     id: str
     verdict: Verdict | Literal["not_run"]
     why: str = ""
+    said: str = ""  # how the answer begins
 
 
 class RawFile(_Value):
@@ -157,7 +159,8 @@ class Attempt(_Value):
 
 class LadderRef(_Value):
     name: str
-    sha256: str
+    sha256: str  # of the file's bytes
+    text: str | None = None  # the file itself, so that the tree can be drawn from the record alone
 
 
 class Build(_Value):

@@ -25,6 +25,7 @@ KIND_OF: Mapping[Verdict, str] = {
 }
 # Over a suite nan goes first: a request that failed beside it is its consequence more often than its cause.
 _ORDER = (Verdict.NAN, *(v for v in SEVERITY if v is not Verdict.NAN))
+_SHOWN = 160  # characters of an answer in the record
 _ONE_TOKEN = 0.9  # share of one id among all tokens of answers to different prompts
 
 
@@ -63,7 +64,8 @@ def judge_probe(asking: Asking, mode: str) -> ReplyVerdict:
     result = worst(judged)
     alike = sum(j.verdict is result.verdict for j in judged)
     many = f"{alike} of {len(judged)}: " if len(judged) > 1 and result.verdict is not Verdict.OK else ""
-    return ReplyVerdict(id=probe.id, verdict=result.verdict, why=many + result.why)
+    shown = next((c for c, j in zip(asking.calls, judged, strict=True) if j.verdict is result.verdict), None)
+    return ReplyVerdict(id=probe.id, verdict=result.verdict, why=many + result.why, said=_said(shown) if shown else "")
 
 
 def judge_suite(suite: DecodeSuite, askings: Sequence[Asking]) -> tuple[ReplyVerdict, ...]:
@@ -134,6 +136,12 @@ def _judge_call(call: Call, asking: Asking, mode: str) -> Judged:
         wanted = " or ".join(f"'{w}'" for w in asking.expect)
         return Judged(Verdict.GARBAGE, f"the answer does not hold {wanted}")
     return judged
+
+
+def _said(call: Call) -> str:
+    """The beginning of the answer, for a person."""
+    choices = read_reply(call).choices
+    return choices[0].text[:_SHOWN] if choices else ""
 
 
 def _tokens(call: Call) -> int | None:
