@@ -112,7 +112,7 @@ class _Run:
             self._ended(End(RunOutcome.CANCELLED, Halt(reason="cancelled or interrupted", by="user")))
             raise
         self._ended(end)
-        show_branch(self.record)
+        self._tell()
         found = RunEnd(end.outcome, str(self.folder.path), end.halt)
         name = RUN_STATES.get(end.outcome, str(end.outcome).capitalize())
         make: Any = Completed if name == "Serving" else Failed
@@ -202,6 +202,14 @@ class _Run:
         log.info(
             "run.ended", outcome=end.outcome, headline=headline(self.record), reason=end.halt.reason, by=end.halt.by
         )
+
+    def _tell(self) -> None:
+        """Page and artifacts. The record is written by now: a fault of ours in drawing it is no fault of the run."""
+        try:
+            show_branch(self.record)
+            self.folder.write_page(self.record)
+        except Exception as e:
+            log.warning("page.failed", why=f"{type(e).__name__}: {e}")
 
     def _store(self) -> None:
         self.record = self.folder.redactor.model(self.record.model_copy(update={"attempts": tuple(self.trail)}))

@@ -8,6 +8,7 @@ from flows.cli_diagnose import diagnose
 from flows.cli_host import status, stop
 from flows.cli_judge import judge
 from flows.cli_plan import plan, probe
+from flows.cli_report import report
 from flows.cli_run import rehearse, run
 from flows.cli_show import explain, ladder, logs, show
 from settings.source import BadInput
@@ -29,6 +30,7 @@ app.command()(status)
 app.command()(stop)
 app.command()(show)
 app.command()(explain)
+app.command()(report)
 app.command()(logs)
 app.add_typer(ladder, name="ladder")
 app.command()(plan)

@@ -73,7 +73,7 @@ def _go(target: str, ladder: str, runs: str | None, keep: bool, as_json: bool) -
     else:
         console = Console()
         console.print(branch_table(record))
-        for what in ("record.json", "report.md"):
+        for what in ("record.json", "report.html"):
             console.print(f"{what:<12} {end.folder}/{what}", soft_wrap=True, highlight=False)
     sys.stdout.flush()
     raise typer.Exit(ExitCode.PREFLIGHT if end.halt.by == "preflight" else EXIT_OF[end.outcome])

@@ -61,7 +61,7 @@ def show(
     console.print(branch_table(record))
     if tree := run_tree(record):
         console.print(draw(tree))
-    for what in ("record.json", "report.md"):
+    for what in ("record.json", "report.html"):
         console.print(f"{what:<12} {folder / what}", soft_wrap=True, highlight=False)
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from settings.source import BadInput
+from tasks.page import html_report
 from tasks.pure.record import RawFile, RunRecord
 from tasks.pure.redact import Redactor
 from tasks.pure.report import report
 
-__all__ = ["RunFolder", "newest_run", "read_record", "runs_root"]
+__all__ = ["RunFolder", "newest_run", "read_record", "replace", "runs_root"]
 
 
 class RunFolder:
@@ -29,6 +30,10 @@ class RunFolder:
     @property
     def report_path(self) -> Path:
         return self.path / "report.md"
+
+    @property
+    def page_path(self) -> Path:
+        return self.path / "report.html"
 
     @property
     def events_path(self) -> Path:
@@ -49,6 +54,10 @@ class RunFolder:
         clean = self.redactor.model(record)
         replace(self.record_path, (clean.model_dump_json(indent=1) + "\n").encode())
         replace(self.report_path, report(clean).encode())
+
+    def write_page(self, record: RunRecord) -> None:
+        """The report for a browser. It takes a second or two, hence once, at the end."""
+        replace(self.page_path, self.redactor.text(html_report(record)).encode("utf-8", "replace"))
 
     def write_raw(self, name: str, content: bytes) -> RawFile:
         """A file of its own under bench/, unchanged but for secrets."""

@@ -7,8 +7,9 @@ from settings.ladder import ArgValue
 from settings.words import AttemptOutcome, RunOutcome
 from tasks.pure.names import RUN_STATES, state_name
 from tasks.pure.record import Attempt, RunRecord
+from tasks.pure.visible import visible
 
-__all__ = ["BRANCH_COLUMNS", "actual_backend", "attempt_page", "branch_rows", "headline", "report"]
+__all__ = ["BRANCH_COLUMNS", "actual_backend", "attempt_page", "branch_rows", "headline", "host_rows", "report"]
 
 BRANCH_COLUMNS = ("attempt", "rung", "actual backend", "asked", "outcome", "reason", "move", "seconds")
 
@@ -66,8 +67,9 @@ def report(record: RunRecord) -> str:
     """The whole page."""
     lines = [f"# {_inline(headline(record))}", ""]
     lines += [
-        f"Run `{record.run_id}` on `{record.target}`, ladder `{record.ladder.name}` (`{record.ladder.sha256[:12]}`), "
-        f"{record.build.engine} {record.build.version or 'of unknown version'}.",
+        f"Run {_inline(record.run_id)} on {_inline(record.target)}, ladder {_inline(record.ladder.name)} "
+        f"({_inline(record.ladder.sha256[:12])}), {record.build.engine} "
+        f"{_inline(record.build.version or 'of unknown version')}.",
     ]
     if record.halt:
         lines += ["", f"Ended by {record.halt.by}: {_inline(record.halt.reason)}"]
@@ -75,7 +77,7 @@ def report(record: RunRecord) -> str:
     for attempt in record.attempts:
         lines += ["", *_attempt(attempt)]
     lines += ["", "## Host", ""]
-    lines += [f"- {key}: {_inline(value)}" for key, value in _host(record)]
+    lines += [f"- {key}: {_inline(value)}" for key, value in host_rows(record)]
     return "\n".join(lines) + "\n"
 
 
@@ -85,7 +87,7 @@ def attempt_page(attempt: Attempt) -> str:
 
 
 def _attempt(a: Attempt) -> Iterable[str]:
-    yield f"## {a.n}. {a.rung}: {state_name(a.outcome, a.diagnosis)}"
+    yield f"## {a.n}. {_inline(a.rung)}: {state_name(a.outcome, a.diagnosis)}"
     yield ""
     if a.expected:
         yield f"Expected to fail: {_inline(a.expected)}"
@@ -95,14 +97,15 @@ def _attempt(a: Attempt) -> Iterable[str]:
         yield f"**{d.kind}** ({d.component}, {d.phase}): {_inline(d.means)}"
         yield ""
         if d.evidence.text:
-            where = f"line {d.evidence.line}" + (f", {d.evidence.rank}" if d.evidence.rank else "")
+            where = f"line {d.evidence.line}" + (f", {_inline(d.evidence.rank)}" if d.evidence.rank else "")
             yield from (f"{where if d.evidence.line else 'evidence'}:", "", *_block(d.evidence.text), "")
         if d.try_:
             yield from (f"To try: {_inline(d.try_)}", "")
         if d.also_seen:
             yield from ("Also seen: " + "; ".join(map(_inline, d.also_seen)), "")
     if a.move:
-        yield from (f"Then: {a.move.move} {a.move.to or ''} by `{a.move.edge}` ({_inline(a.move.why)})", "")
+        then = f"Then: {a.move.move} {_inline(a.move.to or '')} by {_inline(a.move.edge)} ({_inline(a.move.why)})"
+        yield from (then, "")
     if a.argv:
         yield from (*_block(shlex.join(a.argv)), "")
     if a.effective:
@@ -118,7 +121,7 @@ def _attempt(a: Attempt) -> Iterable[str]:
         yield from _table(probes, ("probe", "verdict", "why"))
     for point in a.bench:
         yield ""
-        yield f"Load test `{point.profile}`: " + (
+        yield f"Load test {_inline(point.profile)}: " + (
             f"{point.completed} of {point.asked} requests, {_number(point.output_tokens_per_s)} output tok/s, TTFT p99 "
             f"{_number(point.ttft_p99_ms)} ms, TPOT p99 {_number(point.tpot_p99_ms)} ms"
             if point.valid
@@ -126,7 +129,8 @@ def _attempt(a: Attempt) -> Iterable[str]:
         )
 
 
-def _host(record: RunRecord) -> Iterable[tuple[str, str]]:
+def host_rows(record: RunRecord) -> Iterable[tuple[str, str]]:
+    """What the probe found of the host, as far as it is known."""
     h = record.host
     yield "host", h.hostname or h.name
     for key in ("os", "kernel", "python", "driver"):
@@ -150,7 +154,7 @@ def _table(rows: list[dict[str, str]], columns: tuple[str, ...]) -> Iterable[str
 
 def _inline(text: str) -> str:
     """Text of others in a line of Markdown: one line, no markup, no HTML."""
-    return " ".join(text.translate(_HARMLESS).split())
+    return " ".join(visible(text).translate(_HARMLESS).split())
 
 
 _HARMLESS = str.maketrans(
@@ -160,7 +164,7 @@ _HARMLESS = str.maketrans(
 
 def _block(text: str) -> Iterable[str]:
     """Text of others as indented code: no fence that it could close."""
-    return [f"    {line}" for line in text.splitlines() or [""]]
+    return [f"    {line}" for line in visible(text).splitlines() or [""]]
 
 
 def _wall_s(a: Attempt) -> float:

@@ -9,7 +9,7 @@ from flows.cli import app
 from settings.source import BadInput
 
 RUNS = Path(__file__).resolve().parents[1] / "records"
-RUN = "20261129-160534-rehearsal-2338"
+RUN = "20261129-161233-rehearsal-7c04"
 
 
 def _said(*words: str) -> str:
