@@ -1,6 +1,8 @@
 """The flow: walk the ladder, one subflow an attempt, and leave a record whatever happens."""
 
+import os
 import secrets
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -69,7 +71,7 @@ def bringup(
     inputs = load_inputs(target, ladder)
     now = datetime.now(UTC)
     run_id = f"{now:%Y%m%d-%H%M%S}-{inputs.target.name}-{secrets.token_hex(2)}"
-    redactor = Redactor.of_env(inputs.target.plain_env())
+    redactor = _redactor(inputs)
     folder = RunFolder(runs_root(runs), run_id, redactor)
     with RunLog(folder.events_path, run_id, redactor, _prefect_listener(), *LISTENERS.get()):
         return _Run(inputs, folder, run_id, now, keep).go()
@@ -127,6 +129,8 @@ class _Run:
             self.record = self.record.model_copy(
                 update={"build": build, "host": session.capabilities.summary(self.inputs.target.name)}
             )
+            if self.inputs.settings.redact_hosts and self.record.host.hostname:
+                self.folder.redactor.hide(self.record.host.hostname)
             self._store()
             log.info("host.probed", version=build.version, problems=list(session.capabilities.problems))
             check_args(session.ladder, session.engine, session.capabilities, file=self.inputs.ladder_file)
@@ -212,8 +216,7 @@ class _Run:
             log.warning("page.failed", why=f"{type(e).__name__}: {e}")
 
     def _store(self) -> None:
-        self.record = self.folder.redactor.model(self.record.model_copy(update={"attempts": tuple(self.trail)}))
-        self.folder.write_record(self.record)
+        self.record = self.folder.write_record(self.record.model_copy(update={"attempts": tuple(self.trail)}))
 
 
 @flow(name="attempt", flow_run_name="{n}-{rung}", retries=0, validate_parameters=False, persist_result=False)
@@ -259,6 +262,18 @@ def _run_gates(book: Book) -> None:
             continue
         if _failed(book.add(_report(gate(book, return_state=True)))):
             return
+
+
+def _redactor(inputs: Inputs) -> Redactor:
+    """Knows the secrets of our environment, of the target's and of the ladder's, and what the settings want hidden."""
+    rungs = (rung.env for rung in inputs.ladder.rung.values())
+    redactor = Redactor.of_env(
+        os.environ, inputs.target.plain_env(), inputs.ladder.base.env, *rungs, patterns=inputs.settings.redact
+    )
+    if inputs.settings.redact_hosts:
+        for name in {socket.gethostname(), *(() if inputs.target.is_local else (inputs.target.host,))}:
+            redactor.hide(name)
+    return redactor
 
 
 def _failed(report: StageReport) -> bool:

@@ -5,6 +5,7 @@ import hashlib
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from settings.inputs import Inputs
 from tasks.connect import connect, resolved
@@ -58,7 +59,8 @@ def open_session(
             target=target, ladder=inputs.ladder, engine=inputs.engine, catalogue=inputs.catalogue,
             milestones=inputs.milestones, warmup_suite=inputs.warmup, decode_suite=inputs.decode,
             recheck_suite=inputs.recheck, bench_profile=inputs.bench, settings=settings, folder=folder, host=host,
-            supervisor=supervisor, deadline=Deadline.after(inputs.ladder.budget.wall_s), show=show,
+            supervisor=supervisor, deadline=Deadline.after(inputs.ladder.budget.wall_s),
+            show=lambda seen: show(replace(seen, text=folder.redactor.text(seen.text))),
         )  # fmt: skip
         lease = Lease(
             lambda: supervise(connect(inputs.target, deadline=Deadline.after(settings.call_s))), lease_s=target.lease_s
