@@ -26,11 +26,13 @@ from tasks.attempt import Book, skipped
 from tasks.faults import StageReport
 from tasks.host import HostError, HostKeyRefused, HostLost, HostUnreachable
 from tasks.opening import HostBusy, open_session, remember_build, seen_build
+from tasks.pure.capabilities import Capabilities
 from tasks.pure.expect import cannot_serve
 from tasks.pure.ladder_plan import check_args
+from tasks.pure.lock import differences, lock_of, lock_toml, replay
 from tasks.pure.names import RUN_STATES, state_name
-from tasks.pure.plan import Unspellable, Wanted, build_plan
-from tasks.pure.record import Attempt, Build, Halt, HostSummary, LadderRef, RunRecord
+from tasks.pure.plan import LaunchPlan, Unspellable, Wanted, build_plan
+from tasks.pure.record import Attempt, Build, Halt, HostSummary, LadderRef, RunRecord, SuiteRef
 from tasks.pure.redact import Redactor
 from tasks.pure.report import headline
 from tasks.pure.walker import End, Try, next_move
@@ -58,7 +60,8 @@ def _run_name() -> str:
 
 @flow(name="glm5-bringup", flow_run_name=_run_name, retries=0, persist_result=False)
 def bringup(
-    target: str = "rehearsal", ladder: str = DEFAULT_LADDER, runs: str | None = None, keep: bool = False
+    target: str = "rehearsal", ladder: str = DEFAULT_LADDER, runs: str | None = None, keep: bool = False,
+    lock: str | None = None,
 ) -> State[RunEnd]:
     """Bring a model up on a host: try the ladder's rungs until one serves right tokens, and say why.
 
@@ -67,8 +70,9 @@ def bringup(
         ladder: name in settings/ladders/, or a path: the decision tree
         runs: folder for records and logs; default `$BRINGUP_HOME/runs` or `./runs`
         keep: leave the server running after it passed (end it with `bringup stop`)
+        lock: path of a run.lock.toml: exactly that configuration is run, and no ladder
     """
-    inputs = load_inputs(target, ladder)
+    inputs = load_inputs(target, ladder, lock)
     now = datetime.now(UTC)
     run_id = f"{now:%Y%m%d-%H%M%S}-{inputs.target.name}-{secrets.token_hex(2)}"
     redactor = _redactor(inputs)
@@ -89,6 +93,7 @@ class _Run:
             ladder=LadderRef(name=inputs.ladder_name, sha256=inputs.ladder_sha256, text=inputs.ladder_text),
             build=Build(engine=inputs.engine.name), host=HostSummary(name=inputs.target.name),
             lease_s=inputs.target.lease_s,
+            suites={role: SuiteRef(name=name, sha256=sha256) for role, (name, sha256) in inputs.suites.items()},
         )  # fmt: skip
 
     def go(self) -> State[RunEnd]:
@@ -131,6 +136,12 @@ class _Run:
             )
             if self.inputs.settings.redact_hosts and self.record.host.hostname:
                 self.folder.redactor.hide(self.record.host.hostname)
+            if self.inputs.lock:
+                differs = differences(
+                    self.inputs.lock, build, self.record.host, self.inputs.target.env, self.record.suites
+                )
+                self.record = self.record.model_copy(update={"differs": differs})
+                log.info("lock.compared", differs=list(differs))
             self._store()
             log.info("host.probed", version=build.version, problems=list(session.capabilities.problems))
             check_args(session.ladder, session.engine, session.capabilities, file=self.inputs.ladder_file)
@@ -163,11 +174,7 @@ class _Run:
     def _try(self, session: Session, wanted: Try) -> Attempt:
         n = len(self.trail) + 1
         assert session.capabilities is not None
-        port = {} if session.settings.api_port is None else {"port": session.settings.api_port}
-        plan = build_plan(
-            Wanted(wanted.rung, {**port, **wanted.args}, wanted.env), session.engine, session.capabilities,
-            python=session.target.python, model=session.target.model,
-        )  # fmt: skip
+        plan = replay(self.inputs.lock) if self.inputs.lock else _planned(session, session.capabilities, wanted)
         insist = wanted.insist or session.ladder.doomed == "try"
         if isinstance(plan, Unspellable) or (plan.doomed and not insist):
             entry = skipped(n, wanted, plan)
@@ -212,6 +219,8 @@ class _Run:
         try:
             show_branch(self.record)
             self.folder.write_page(self.record)
+            if self.record.winner:
+                self.folder.write_lock(lock_toml(lock_of(self.record)))
         except Exception as e:
             log.warning("page.failed", why=f"{type(e).__name__}: {e}")
 
@@ -262,6 +271,14 @@ def _run_gates(book: Book) -> None:
             continue
         if _failed(book.add(_report(gate(book, return_state=True)))):
             return
+
+
+def _planned(session: Session, capabilities: Capabilities, wanted: Try) -> LaunchPlan | Unspellable:
+    port = {} if session.settings.api_port is None else {"port": session.settings.api_port}
+    return build_plan(
+        Wanted(wanted.rung, {**port, **wanted.args}, wanted.env), session.engine, capabilities,
+        python=session.target.python, model=session.target.model,
+    )  # fmt: skip
 
 
 def _redactor(inputs: Inputs) -> Redactor:

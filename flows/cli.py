@@ -5,6 +5,8 @@ import sys
 import typer
 
 from flows.cli_diagnose import diagnose
+from flows.cli_export import export
+from flows.cli_history import compare, history
 from flows.cli_host import status, stop
 from flows.cli_judge import judge
 from flows.cli_plan import plan, probe
@@ -31,6 +33,9 @@ app.command()(stop)
 app.command()(show)
 app.command()(explain)
 app.command()(report)
+app.command()(export)
+app.command()(history)
+app.command()(compare)
 app.command()(logs)
 app.add_typer(ladder, name="ladder")
 app.command()(plan)

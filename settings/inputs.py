@@ -1,6 +1,7 @@
 """Everything a run is told, read and checked before the first connection is made."""
 
 import hashlib
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ from settings.catalogue import Catalogue, shipped_catalogue
 from settings.engine import Engine, load_engine
 from settings.ladder import Ladder
 from settings.ladder_check import check_ladder
+from settings.lock import Lock, load_lock, locked_ladder
 from settings.milestones import Milestones, shipped_milestones
 from settings.run import RunSettings, load_run_settings
-from settings.source import find, load
+from settings.source import find, load, validate
 from settings.suite import BenchProfile, DecodeSuite
 from settings.target import Target, load_target
 
@@ -37,20 +39,32 @@ class Inputs:
     decode: DecodeSuite
     recheck: DecodeSuite
     bench: BenchProfile
+    suites: dict[str, tuple[str, str]]  # by role: name, and sha256 of the file
     settings: RunSettings
+    lock: Lock | None = None
 
 
-def load_inputs(target: str, ladder: str, **target_flags: Any) -> Inputs:
-    """All files of a run, by name or path. Raises: BadInput for the first that is wrong."""
-    path = find("ladders", ladder)
-    tree, content = load_ladder(ladder), path.read_bytes()
+def load_inputs(target: str, ladder: str, lock: str | None = None, **target_flags: Any) -> Inputs:
+    """All files of a run, by name or path; a lock stands in for the ladder. Raises: BadInput for the first wrong."""
+    locked = load_lock(lock) if lock else None
+    if lock and locked:
+        path = Path(lock).expanduser()
+        text, digest = locked_ladder(locked), _sha256(path)
+        tree = validate(Ladder, tomllib.loads(text), path)
+    else:
+        path = find("ladders", ladder)
+        tree, text, digest = load_ladder(ladder), path.read_text(encoding="utf-8"), _sha256(path)
+    suites = {
+        "decode": ("suites", tree.decode_suite), "recheck": ("suites", tree.recheck_suite),
+        "bench": ("suites/bench", tree.bench_suite),
+    }  # fmt: skip
     return Inputs(
         target=load_target(target, **target_flags),
         ladder=tree,
         ladder_name=path.stem,
         ladder_file=str(path),
-        ladder_sha256=hashlib.sha256(content).hexdigest(),
-        ladder_text=content.decode(),
+        ladder_sha256=digest,
+        ladder_text=text,
         engine=load_engine(tree.engine),
         catalogue=shipped_catalogue(),
         milestones=shipped_milestones(),
@@ -58,7 +72,9 @@ def load_inputs(target: str, ladder: str, **target_flags: Any) -> Inputs:
         decode=load(DecodeSuite, find("suites", tree.decode_suite)),
         recheck=load(DecodeSuite, find("suites", tree.recheck_suite)),
         bench=load(BenchProfile, find("suites/bench", tree.bench_suite)),
+        suites={role: (name, _sha256(find(kind, name))) for role, (kind, name) in suites.items()},
         settings=load_run_settings(),
+        lock=locked,
     )
 
 
@@ -68,3 +84,7 @@ def load_ladder(name: str) -> Ladder:
     tree = load(Ladder, path)
     check_ladder(tree, file=path, intents=load_engine(tree.engine).intents)
     return tree
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -17,7 +17,7 @@ MILESTONES = frozenset(
         "run.started", "run.ended", "host.probed", "host.locked", "host.lost",
         "attempt.started", "attempt.ended", "server.launched", "server.adopted", "server.ready", "server.doomed",
         "server.stopped", "stage.started", "stage.ended", "diagnosis.made", "rung.left", "rung.skipped",
-        "remedy.applied", "lease.expired", "record.written", "step.retried",
+        "remedy.applied", "lease.expired", "lock.compared", "record.written", "step.retried",
     }
 )  # fmt: skip
 

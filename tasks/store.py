@@ -71,6 +71,10 @@ class RunFolder:
         """The report for a browser. It takes a second or two, hence once, at the end."""
         replace(self.page_path, html_report(self.redactor.model(record)).encode("utf-8", "replace"))
 
+    def write_lock(self, text: str) -> None:
+        """The winner, to be run again or taken away."""
+        replace(self.path / "run.lock.toml", self.redactor.text(text).encode())
+
     def write_raw(self, name: str, content: bytes) -> RawFile:
         """A file of its own under bench/, unchanged but for secrets."""
         content = self.redactor.bytes(content)

@@ -28,6 +28,7 @@ __all__ = [
     "ReplyVerdict",
     "RunRecord",
     "StageResult",
+    "SuiteRef",
 ]
 
 MoveKind = Literal["goto", "next", "remedy", "retry", "stop"]
@@ -163,6 +164,11 @@ class LadderRef(_Value):
     text: str | None = None  # the file itself, so that the tree can be drawn from the record alone
 
 
+class SuiteRef(_Value):
+    name: str
+    sha256: str  # of the file's bytes
+
+
 class Build(_Value):
     engine: str
     version: str | None = None
@@ -203,6 +209,8 @@ class RunRecord(_Value):
     build: Build
     host: HostSummary
     lease_s: float
+    suites: dict[str, SuiteRef] = {}  # by role: decode, recheck, bench
+    differs: tuple[str, ...] = ()  # of a lock that is run again: what is not as it was
     attempts: tuple[Attempt, ...] = ()
     winner: int | None = None
     halt: Halt | None = None

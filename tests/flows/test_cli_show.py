@@ -9,7 +9,7 @@ from flows.cli import app
 from settings.source import BadInput
 
 RUNS = Path(__file__).resolve().parents[1] / "records"
-RUN = "20261129-161233-rehearsal-7c04"
+RUN = "20261129-162655-rehearsal-1ecb"
 
 
 def _said(*words: str) -> str:

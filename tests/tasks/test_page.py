@@ -12,7 +12,7 @@ from tasks.pure.record import ReplyVerdict, RunRecord
 from tasks.pure.report import headline, report
 from tasks.store import read_record
 
-RECORD = read_record(Path(__file__).resolve().parents[1] / "records" / "20261129-161233-rehearsal-7c04")
+RECORD = read_record(Path(__file__).resolve().parents[1] / "records" / "20261129-162655-rehearsal-1ecb")
 HOSTILE = (
     "</pre></td><script>alert(1)</script><img src=x onerror=alert(2)> \u202egnp.exe \x1b[2J\x1b[31mred\x1b[0m "
     "](javascript:alert(3)) `code` | cell **bold** ```\n# heading\n<!-- {{ 7*7 }} {% raw %} $x^2$ \\frac"

@@ -62,7 +62,7 @@ def test_words_in_brackets_are_text_and_no_markup() -> None:
 
 
 def test_the_path_of_a_run_is_marked_in_the_tree_that_its_record_holds() -> None:
-    record = read_record(ROOT / "tests" / "records" / "20261129-161233-rehearsal-7c04")
+    record = read_record(ROOT / "tests" / "records" / "20261129-162655-rehearsal-1ecb")
     tree = run_tree(record)
     assert tree is not None
     text = shown(tree)
@@ -76,7 +76,7 @@ def test_the_path_of_a_run_is_marked_in_the_tree_that_its_record_holds() -> None
 
 
 def test_a_record_without_its_ladder_or_with_one_of_another_grammar_has_no_tree() -> None:
-    record = read_record(ROOT / "tests" / "records" / "20261129-161233-rehearsal-7c04")
+    record = read_record(ROOT / "tests" / "records" / "20261129-162655-rehearsal-1ecb")
     for text in (None, "start = 1", "[[["):
         ladder = record.ladder.model_copy(update={"text": text})
         assert run_tree(record.model_copy(update={"ladder": ladder})) is None

@@ -7,7 +7,7 @@ from tasks.pure.explain import LINES, explain
 from tasks.pure.record import Attempt, RunRecord
 from tasks.store import read_record
 
-RECORD = read_record(Path(__file__).resolve().parents[2] / "records" / "20261129-161233-rehearsal-7c04")
+RECORD = read_record(Path(__file__).resolve().parents[2] / "records" / "20261129-162655-rehearsal-1ecb")
 
 
 def _of(*attempts: Attempt) -> RunRecord:
@@ -17,7 +17,7 @@ def _of(*attempts: Attempt) -> RunRecord:
 def test_each_move_is_told_with_its_edge_and_the_line_that_it_rests_on() -> None:
     lines = explain(RECORD)
     assert lines[0].startswith("Serving on bf16-kv (flashmla_sparse) after OOM on auto, NaN on auto")
-    assert lines[1].startswith("1. auto: OOM in ready → remedy less-static-memory by default.on[0]; line 131 TP0: ")
+    assert lines[1].startswith("1. auto: OOM in ready → remedy less-static-memory by default.on[0]; line 129 TP7: ")
     assert "→ goto flashinfer-sparse-mla by rung.auto.on[4]; line 108: " in lines[2]
     assert "probability tensor contains eith" in lines[2]
     assert lines[3].startswith("3. flashinfer-sparse-mla: skipped, this build has no `flashinfer_sparse_mla`")
