@@ -16,7 +16,7 @@ from prefect.exceptions import TerminationSignal
 from prefect.states import Completed, Failed
 from prefect.utilities.annotations import quote
 
-from flows.artifacts import show_attempt, show_branch
+from flows.artifacts import Bars, name_attempt, show_attempt, show_branch, show_winner
 from flows.listeners import LISTENERS, SHOW
 from settings.inputs import DEFAULT_LADDER, Inputs, load_inputs
 from settings.source import BadInput
@@ -126,7 +126,7 @@ class _Run:
         return make(name=name, message=headline(self.record), data=found)  # type: ignore[no-any-return]
 
     def _host_taken(self) -> End:
-        with open_session(self.inputs, self.folder, self.record.run_id, show=SHOW.get()) as session:
+        with open_session(self.inputs, self.folder, self.record.run_id, show=Bars(SHOW.get())) as session:
             as_it_is: Any = quote(session)  # Prefect would walk through it to look for futures
             session.capabilities = steps.probe(as_it_is, self.inputs.target.name)
             build = session.capabilities.build
@@ -218,6 +218,7 @@ class _Run:
         """Page and artifacts. The record is written by now: a fault of ours in drawing it is no fault of the run."""
         try:
             show_branch(self.record)
+            show_winner(self.record, self.folder.path)
             self.folder.write_page(self.record)
             if self.record.winner:
                 self.folder.write_lock(lock_toml(lock_of(self.record)))
@@ -248,6 +249,7 @@ def attempt(book: Book, n: int, rung: str, keep: bool) -> State[None]:
         found = entry.diagnosis
         log.info("diagnosis.made", **found.model_dump(include={"kind", "component", "phase", "means"}))
     show_attempt(entry)
+    name_attempt(entry)
     name = state_name(entry.outcome, entry.diagnosis)
     make: Any = Completed if entry.outcome is AttemptOutcome.PASSED else Failed
     return make(name=name, message=reason)  # type: ignore[no-any-return]

@@ -14,7 +14,7 @@ from tasks.pure.visible import visible
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Chart", "charts_of"]
+__all__ = ["Chart", "chart", "charts_of"]
 
 # Okabe and Ito's colours, which people who see fewer colours can tell apart; a hatch says it once more.
 _STAGES = {
@@ -79,7 +79,7 @@ def _timeline(record: RunRecord) -> Chart:
 
     said = "; ".join(f"{a.n}. {a.rung}: {sum(s.wall_s for s in a.stages):.0f} s" for a in tried)
     note = "Bars: our steps; hatched: the one that failed. Thin boxes under them: the engine's phases, from its log."
-    return _chart("Timeline of attempts", said, note, draw, high=1.4 + 0.62 * len(tried))
+    return chart("Timeline of attempts", said, note, draw, high=1.4 + 0.62 * len(tried))
 
 
 def _frontier(record: RunRecord, points: Sequence[tuple[Attempt, BenchPoint]]) -> Chart:
@@ -100,7 +100,7 @@ def _frontier(record: RunRecord, points: Sequence[tuple[Attempt, BenchPoint]]) -
         "TPOT: time per output token after the first. Per GPU: output tokens of all requests, by second and GPU. "
         "Hollow: not valid, with the reason in the table. The steps join the points that none beats in both."
     )
-    return _chart("Throughput per GPU against speed per user", said, note, draw)
+    return chart("Throughput per GPU against speed per user", said, note, draw)
 
 
 def _waits(points: Sequence[tuple[Attempt, BenchPoint]]) -> Chart:
@@ -115,7 +115,7 @@ def _waits(points: Sequence[tuple[Attempt, BenchPoint]]) -> Chart:
 
     said = "; ".join(f"{p.profile}: {y:.0f} ms at {x} requests" for x, y, p in placed)
     note = "TTFT: time to the first token. p99: 99 of 100 requests waited no longer."
-    return _chart("Wait for the first token against load", said, note, draw)
+    return chart("Wait for the first token against load", said, note, draw)
 
 
 def _dot(axes: "Axes", x: float, y: float, p: BenchPoint) -> None:
@@ -153,7 +153,8 @@ def _label(text: str) -> str:
     return text if len(text) <= 24 else text[:23] + "…"
 
 
-def _chart(title: str, said: str, note: str, draw: Callable[["Axes"], None], *, high: float = 3.6) -> Chart:
+def chart(title: str, said: str, note: str, draw: Callable[["Axes"], None], *, high: float = 3.6) -> Chart:
+    """A drawing on axes of its own; `said` tells in words what it shows."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

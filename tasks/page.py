@@ -13,20 +13,16 @@ from tasks.pure.record import Attempt, RunRecord
 from tasks.pure.report import BRANCH_COLUMNS, branch_rows, headline, host_rows
 from tasks.pure.visible import visible
 
-__all__ = ["html_report"]
+__all__ = ["html_report", "rendered"]
 
 
 def html_report(record: RunRecord) -> str:
     """The whole page. Text of others is escaped, and shown without what would turn or hide it."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, finalize=lambda v: v if isinstance(v, Markup) else "" if v is None else visible(str(v)),
-    )  # fmt: skip
     charts = [(c.title, Markup(c.svg), c.note) for c in charts_of(record)]  # our own drawings, text escaped
-    return environment.get_template("page.html.j2").render(
+    return rendered(
+        "page.html.j2",
         record=record,
         headline=headline(record),
         lines=explain(record)[1:],
@@ -38,6 +34,18 @@ def html_report(record: RunRecord) -> str:
         attempts=[_attempt(a, a.n == record.winner) for a in record.attempts],
         host=list(host_rows(record)),
     )
+
+
+def rendered(template: str, **values: Any) -> str:
+    """A template of this folder with these values: every text in them escaped, and made harmless to look at."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, finalize=lambda v: v if isinstance(v, Markup) else "" if v is None else visible(str(v)),
+    )  # fmt: skip
+    return environment.get_template(template).render(**values)
 
 
 def _attempt(a: Attempt, won: bool) -> dict[str, Any]:

@@ -9,7 +9,16 @@ from tasks.pure.names import RUN_STATES, state_name
 from tasks.pure.record import Attempt, RunRecord
 from tasks.pure.visible import visible
 
-__all__ = ["BRANCH_COLUMNS", "actual_backend", "attempt_page", "branch_rows", "headline", "host_rows", "report"]
+__all__ = [
+    "BRANCH_COLUMNS",
+    "actual_backend",
+    "attempt_page",
+    "block",
+    "branch_rows",
+    "headline",
+    "host_rows",
+    "report",
+]
 
 BRANCH_COLUMNS = ("attempt", "rung", "actual backend", "asked", "outcome", "reason", "move", "seconds")
 
@@ -96,9 +105,12 @@ def _attempt(a: Attempt) -> Iterable[str]:
     if d:
         yield f"**{d.kind}** ({d.component}, {d.phase}): {_inline(d.means)}"
         yield ""
-        if d.evidence.text:
+        if d.evidence.around:
+            marked = (f"{'>' if n == d.evidence.line else ' '}{n:>7}  {text}" for n, text in d.evidence.around)
+            yield from (f"The log around line {d.evidence.line}:", "", *block("\n".join(marked)), "")
+        elif d.evidence.text:
             where = f"line {d.evidence.line}" + (f", {_inline(d.evidence.rank)}" if d.evidence.rank else "")
-            yield from (f"{where if d.evidence.line else 'evidence'}:", "", *_block(d.evidence.text), "")
+            yield from (f"{where if d.evidence.line else 'evidence'}:", "", *block(d.evidence.text), "")
         if d.try_:
             yield from (f"To try: {_inline(d.try_)}", "")
         if d.also_seen:
@@ -107,9 +119,15 @@ def _attempt(a: Attempt) -> Iterable[str]:
         then = f"Then: {a.move.move} {_inline(a.move.to or '')} by {_inline(a.move.edge)} ({_inline(a.move.why)})"
         yield from (then, "")
     if a.argv:
-        yield from (*_block(shlex.join(a.argv)), "")
+        yield from (*block(shlex.join(a.argv)), "")
     if a.effective:
-        yield from ("In effect: " + ", ".join(f"{_inline(k)} = {_inline(str(v))}" for k, v in a.effective.items()), "")
+        names = dict.fromkeys((*a.asked, *a.effective))
+        settings = [
+            {"setting": k, "asked": str(a.asked.get(k, "")), "in effect": str(a.effective.get(k, ""))} for k in names
+        ]
+        yield from (*_table(settings, ("setting", "asked", "in effect")), "")
+    if a.phases:
+        yield from ("Engine phases: " + ", ".join(f"{k} {v:.1f} s" for k, v in a.phases.items()), "")
     if a.stages:
         stages = [
             {"stage": s.stage, "outcome": s.outcome, "seconds": f"{s.wall_s:.1f}", "reason": s.reason} for s in a.stages
@@ -162,7 +180,7 @@ _HARMLESS = str.maketrans(
 )
 
 
-def _block(text: str) -> Iterable[str]:
+def block(text: str) -> Iterable[str]:
     """Text of others as indented code: no fence that it could close."""
     return [f"    {line}" for line in visible(text).splitlines() or [""]]
 
