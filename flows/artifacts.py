@@ -23,9 +23,17 @@ from tasks.pure.report import actual_backend, attempt_page, block, branch_rows, 
 from tasks.runlog import log
 from tasks.session import Progress
 
-__all__ = ["Bars", "name_attempt", "show_attempt", "show_branch", "show_winner"]
+__all__ = ["Bars", "name_attempt", "quietly", "show_attempt", "show_branch", "show_winner"]
 
 _EVERY_S = 2.0  # a load shows thousands of steps; the server need not hear of each
+
+
+def quietly(draw: Callable[[], None]) -> None:
+    """Draw something; a fault in that is told, and is no fault of the run: the record tells it all."""
+    try:
+        draw()
+    except Exception as e:
+        log.warning("page.failed", why=f"{type(e).__name__}: {e}")
 
 
 def show_branch(record: RunRecord) -> None:
@@ -76,18 +84,15 @@ class Bars:
         fresh = self._bar is None or self._bar[0] != what
         if not fresh and time.monotonic() - self._at < _EVERY_S:
             return
-        self._at = time.monotonic()
-        try:
-            self._draw(what, seen)
-        except Exception as e:
-            self._broken = True
-            log.warning("page.failed", why=f"{type(e).__name__}: {e}")
+        self._at, self._broken = time.monotonic(), True  # unless it can be drawn
+        quietly(lambda: self._draw(what, seen))
 
     def _draw(self, what: tuple[int, str], seen: Progress) -> None:
         done, text = round(100 * (seen.fraction or 0.0), 1), f"{seen.n}. {seen.rung}: {seen.text}"
         if self._bar and self._bar[0] == what:
             update_progress_artifact(self._bar[1], done, description=text)
-            return
-        made = create_progress_artifact(done, key="progress", description=text)
-        assert isinstance(made, UUID)
-        self._bar = (what, made)
+        else:
+            made = create_progress_artifact(done, key="progress", description=text)
+            assert isinstance(made, UUID)
+            self._bar = (what, made)
+        self._broken = False

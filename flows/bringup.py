@@ -16,7 +16,7 @@ from prefect.exceptions import TerminationSignal
 from prefect.states import Completed, Failed
 from prefect.utilities.annotations import quote
 
-from flows.artifacts import Bars, name_attempt, show_attempt, show_branch, show_winner
+from flows.artifacts import Bars, name_attempt, quietly, show_attempt, show_branch, show_winner
 from flows.listeners import LISTENERS, SHOW
 from settings.inputs import DEFAULT_LADDER, Inputs, load_inputs
 from settings.source import BadInput
@@ -215,15 +215,12 @@ class _Run:
         )
 
     def _tell(self) -> None:
-        """Page and artifacts. The record is written by now: a fault of ours in drawing it is no fault of the run."""
-        try:
-            show_branch(self.record)
-            show_winner(self.record, self.folder.path)
-            self.folder.write_page(self.record)
-            if self.record.winner:
-                self.folder.write_lock(lock_toml(lock_of(self.record)))
-        except Exception as e:
-            log.warning("page.failed", why=f"{type(e).__name__}: {e}")
+        """Page, lock and artifacts. The record is written by now."""
+        quietly(lambda: self.folder.write_page(self.record))
+        if self.record.winner:
+            quietly(lambda: self.folder.write_lock(lock_toml(lock_of(self.record))))
+        quietly(lambda: show_branch(self.record))
+        quietly(lambda: show_winner(self.record, self.folder.path))
 
     def _store(self) -> None:
         self.record = self.folder.write_record(self.record.model_copy(update={"attempts": tuple(self.trail)}))
@@ -248,8 +245,8 @@ def attempt(book: Book, n: int, rung: str, keep: bool) -> State[None]:
     if entry.diagnosis:
         found = entry.diagnosis
         log.info("diagnosis.made", **found.model_dump(include={"kind", "component", "phase", "means"}))
-    show_attempt(entry)
-    name_attempt(entry)
+    quietly(lambda: show_attempt(entry))
+    quietly(lambda: name_attempt(entry))
     name = state_name(entry.outcome, entry.diagnosis)
     make: Any = Completed if entry.outcome is AttemptOutcome.PASSED else Failed
     return make(name=name, message=reason)  # type: ignore[no-any-return]

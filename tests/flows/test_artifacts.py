@@ -5,9 +5,9 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
+import structlog.testing
 
-from flows.artifacts import Bars
-from tasks.session import Progress
+from flows.artifacts import quietly
 from tasks.store import read_record
 from tests.flows.conftest import Machine
 
@@ -38,12 +38,18 @@ def test_a_run_leaves_path_pages_bars_and_winner(machine: Machine) -> None:
     assert all(0 <= a["data"] <= 100 for a in bars)
 
 
-def test_a_bar_that_cannot_be_drawn_stops_nothing() -> None:
-    heard: list[Progress] = []
-    bars = Bars(heard.append)
-    for fraction in (None, 0.1, 0.2):  # there is no run here to which a bar could belong
-        bars(Progress(1, "auto", "ready", "load: 1 of 10", fraction))
-    assert len(heard) == 3
+def test_a_fault_in_drawing_is_told_and_stops_nothing_but_a_signal_goes_through() -> None:
+    def broken() -> None:
+        raise RuntimeError("the server blinked")
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with structlog.testing.capture_logs() as said:
+        quietly(broken)
+    assert [("page.failed", "RuntimeError: the server blinked")] == [(e["event"], e["why"]) for e in said]
+    with pytest.raises(KeyboardInterrupt):
+        quietly(interrupted)
 
 
 def _artifacts(machine: Machine, key: str) -> list[dict[str, Any]]:
