@@ -19,6 +19,7 @@ M = TypeVar("M", bound=BaseModel)
 MASK = "<secret>"
 _MASK = MASK.encode()
 _SHORTEST = 6  # a shorter value would be found in innocent text
+_LONG = 16  # a line of a longer secret that is one by itself
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SECRET_WORDS = frozenset(
     {
@@ -155,9 +156,12 @@ class Redactor:
 
 
 def _forms(value: str) -> Iterable[str]:
-    """How the same value is written in the formats of our outputs."""
-    return value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], escape(value)
+    """How the same value is written in the formats of our outputs, and each long line of one that has several."""
+    lines = (line for line in value.splitlines() if len(line) >= _LONG and line != value)
+    return value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], escape(value), *lines
 
 
 def _hidden(match: "re.Match[bytes]") -> bytes:
-    return (match["kept"] if "kept" in match.re.groupindex else b"") + _MASK
+    """The mask in place of the secret; as many lines as there were, since evidence is named by its line."""
+    kept = match["kept"] if "kept" in match.re.groupindex else b""
+    return kept + _MASK + b"\n" * match.group()[len(kept) :].count(b"\n")

@@ -95,3 +95,11 @@ def test_the_users_patterns_and_names_are_hidden_as_words() -> None:
     redactor.hide("vm")
     redactor.learn("learnt later")
     assert f"{MASK} on {MASK} by {MASK}, not vmlinux" == redactor.text("proj-17 on vm by learnt later, not vmlinux")
+
+
+def test_a_key_of_several_lines_is_hidden_line_by_line_and_leaves_the_numbering() -> None:
+    body = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC"
+    key = f"-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----"
+    shown = Redactor().text(f"first\n{key}\nlast")
+    assert (body not in shown, shown.count("\n"), shown[-4:]) == (True, 4, "last")
+    assert Redactor([key]).text(f"only this line came: {body}") == f"only this line came: {MASK}"
