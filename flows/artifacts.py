@@ -1,35 +1,98 @@
-"""What the Prefect UI shows of a run beside its states: the branch taken, and a page an attempt."""
+"""What the Prefect UI shows of a run beside its states: the path, a page an attempt, progress, and the winner."""
 
+import shlex
+import time
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from uuid import UUID
 
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect import runtime
+from prefect.artifacts import (
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
+from prefect.client.orchestration import get_client
 
+from tasks.picture import draw_text
+from tasks.pure.draw import run_tree
+from tasks.pure.explain import explain
 from tasks.pure.record import Attempt, RunRecord
-from tasks.pure.report import attempt_page, branch_rows, headline
+from tasks.pure.report import actual_backend, attempt_page, block, branch_rows, headline
 from tasks.runlog import log
+from tasks.session import Progress
 
-__all__ = ["show_attempt", "show_branch"]
+__all__ = ["Bars", "name_attempt", "quietly", "show_attempt", "show_branch", "show_winner"]
+
+_EVERY_S = 2.0  # a load shows thousands of steps; the server need not hear of each
+
+
+def quietly(draw: Callable[[], None]) -> None:
+    """Draw something; a fault in that is told, and is no fault of the run: the record tells it all."""
+    try:
+        draw()
+    except Exception as e:
+        log.warning("page.failed", why=f"{type(e).__name__}: {e}")
 
 
 def show_branch(record: RunRecord) -> None:
-    """The table "branch taken" of the whole run."""
-    _show(
-        create_table_artifact, key="branch-taken", table=list(branch_rows(record)), description=headline(record)
-    )
+    """The table "branch taken", and the tree with the path marked beneath the lines that say why."""
+    create_table_artifact(key="branch-taken", table=list(branch_rows(record)), description=headline(record))
+    tree = run_tree(record)
+    parts = ["\n".join(block("\n".join(explain(record))))]
+    if tree:
+        parts.append("\n".join(block(draw_text(tree))))
+    create_markdown_artifact(key="path", markdown="\n\n".join(parts) + "\n", description="why, and the path taken")
 
 
 def show_attempt(attempt: Attempt) -> None:
     """One attempt's page: command, effective settings, diagnosis, verdicts, load test."""
-    _show(
-        create_markdown_artifact, key="attempt", markdown=attempt_page(attempt),
-        description=f"{attempt.n}. {attempt.rung}",
-    )  # fmt: skip
+    create_markdown_artifact(key="attempt", markdown=attempt_page(attempt), description=f"{attempt.n}. {attempt.rung}")
 
 
-def _show(create: Callable[..., Any], **what: Any) -> None:
-    """A picture in the UI is worth no run: when its server is away, the record still has everything."""
-    try:
-        create(**what)
-    except Exception as e:
-        log.warning("artifact.not_shown", key=what["key"], why=f"{type(e).__name__}: {e}")
+def show_winner(record: RunRecord, folder: Path) -> None:
+    """The command that serves, and where the whole report lies."""
+    won = next((a for a in record.attempts if a.n == record.winner), None)
+    lines = [f"Report: `{folder / 'report.html'}`", "", f"Record: `{folder / 'record.json'}`"]
+    if won:
+        lines += ["", f"Lock: `{folder / 'run.lock.toml'}`", "", *block(shlex.join(won.argv))]
+    create_markdown_artifact(key="winner" if won else "report", markdown="\n".join(lines) + "\n")
+
+
+def name_attempt(attempt: Attempt) -> None:
+    """The attempt's run gets the backend that really ran into its name, e.g. "4-trtllm (trtllm)"."""
+    backend, run = actual_backend(attempt), runtime.flow_run.get_id()
+    if backend and run:
+        with get_client(sync_client=True) as client:
+            client.update_flow_run(UUID(run), name=f"{attempt.n}-{attempt.rung} ({backend})")
+
+
+class Bars:
+    """Shows progress as a bar on the page of the step that works, and passes it on. A bar that fails stops no step."""
+
+    def __init__(self, also: Callable[[Progress], None]) -> None:
+        self._also = also
+        self._bar: tuple[tuple[int, str], UUID] | None = None
+        self._at, self._broken = 0.0, False
+
+    def __call__(self, seen: Progress) -> None:
+        self._also(seen)
+        if seen.fraction is None or self._broken:
+            return
+        what = (seen.n, seen.text.split(":")[0])
+        fresh = self._bar is None or self._bar[0] != what
+        if not fresh and time.monotonic() - self._at < _EVERY_S:
+            return
+        self._at, self._broken = time.monotonic(), True  # unless it can be drawn
+        quietly(lambda: self._draw(what, seen))
+
+    def _draw(self, what: tuple[int, str], seen: Progress) -> None:
+        done, text = round(100 * (seen.fraction or 0.0), 1), f"{seen.n}. {seen.rung}: {seen.text}"
+        if self._bar and self._bar[0] == what:
+            update_progress_artifact(self._bar[1], done, description=text)
+        else:
+            made = create_progress_artifact(done, key="progress", description=text)
+            assert isinstance(made, UUID)
+            self._bar = (what, made)
+        self._broken = False

@@ -1,6 +1,8 @@
 """The flow: walk the ladder, one subflow an attempt, and leave a record whatever happens."""
 
+import os
 import secrets
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +16,7 @@ from prefect.exceptions import TerminationSignal
 from prefect.states import Completed, Failed
 from prefect.utilities.annotations import quote
 
-from flows.artifacts import show_attempt, show_branch
+from flows.artifacts import Bars, name_attempt, quietly, show_attempt, show_branch, show_winner
 from flows.listeners import LISTENERS, SHOW
 from settings.inputs import DEFAULT_LADDER, Inputs, load_inputs
 from settings.source import BadInput
@@ -24,11 +26,13 @@ from tasks.attempt import Book, skipped
 from tasks.faults import StageReport
 from tasks.host import HostError, HostKeyRefused, HostLost, HostUnreachable
 from tasks.opening import HostBusy, open_session, remember_build, seen_build
+from tasks.pure.capabilities import Capabilities
 from tasks.pure.expect import cannot_serve
 from tasks.pure.ladder_plan import check_args
+from tasks.pure.lock import differences, lock_of, lock_toml, replay
 from tasks.pure.names import RUN_STATES, state_name
-from tasks.pure.plan import Unspellable, Wanted, build_plan
-from tasks.pure.record import Attempt, Build, Halt, HostSummary, LadderRef, RunRecord
+from tasks.pure.plan import LaunchPlan, Unspellable, Wanted, build_plan
+from tasks.pure.record import Attempt, Build, Halt, HostSummary, LadderRef, RunRecord, SuiteRef
 from tasks.pure.redact import Redactor
 from tasks.pure.report import headline
 from tasks.pure.tuning import again, incumbent, next_step
@@ -57,7 +61,8 @@ def _run_name() -> str:
 
 @flow(name="glm5-bringup", flow_run_name=_run_name, retries=0, persist_result=False)
 def bringup(
-    target: str = "rehearsal", ladder: str = DEFAULT_LADDER, runs: str | None = None, keep: bool = False
+    target: str = "rehearsal", ladder: str = DEFAULT_LADDER, runs: str | None = None, keep: bool = False,
+    lock: str | None = None,
 ) -> State[RunEnd]:
     """Bring a model up on a host: try the ladder's rungs until one serves right tokens, and say why.
 
@@ -66,11 +71,12 @@ def bringup(
         ladder: name in settings/ladders/, or a path: the decision tree
         runs: folder for records and logs; default `$BRINGUP_HOME/runs` or `./runs`
         keep: leave the server running after it passed (end it with `bringup stop`)
+        lock: path of a run.lock.toml: exactly that configuration is run, and no ladder
     """
-    inputs = load_inputs(target, ladder)
+    inputs = load_inputs(target, ladder, lock)
     now = datetime.now(UTC)
     run_id = f"{now:%Y%m%d-%H%M%S}-{inputs.target.name}-{secrets.token_hex(2)}"
-    redactor = Redactor.of_env(inputs.target.plain_env())
+    redactor = _redactor(inputs)
     folder = RunFolder(runs_root(runs), run_id, redactor)
     with RunLog(folder.events_path, run_id, redactor, _prefect_listener(), *LISTENERS.get()):
         return _Run(inputs, folder, run_id, now, keep).go()
@@ -85,9 +91,10 @@ class _Run:
         self.book: Book | None = None
         self.record = RunRecord(
             run_id=run_id, started_at=now, target=inputs.target.name,
-            ladder=LadderRef(name=inputs.ladder_name, sha256=inputs.ladder_sha256),
+            ladder=LadderRef(name=inputs.ladder_name, sha256=inputs.ladder_sha256, text=inputs.ladder_text),
             build=Build(engine=inputs.engine.name), host=HostSummary(name=inputs.target.name),
             lease_s=inputs.target.lease_s,
+            suites={role: SuiteRef(name=name, sha256=sha256) for role, (name, sha256) in inputs.suites.items()},
         )  # fmt: skip
 
     def go(self) -> State[RunEnd]:
@@ -113,14 +120,14 @@ class _Run:
             self._ended(End(RunOutcome.CANCELLED, Halt(reason="cancelled or interrupted", by="user")))
             raise
         self._ended(end)
-        show_branch(self.record)
+        self._tell()
         found = RunEnd(end.outcome, str(self.folder.path), end.halt)
         name = RUN_STATES.get(end.outcome, str(end.outcome).capitalize())
         make: Any = Completed if name == "Serving" else Failed
         return make(name=name, message=headline(self.record), data=found)  # type: ignore[no-any-return]
 
     def _host_taken(self) -> End:
-        with open_session(self.inputs, self.folder, self.record.run_id, show=SHOW.get()) as session:
+        with open_session(self.inputs, self.folder, self.record.run_id, show=Bars(SHOW.get())) as session:
             as_it_is: Any = quote(session)  # Prefect would walk through it to look for futures
             session.capabilities = steps.probe(as_it_is, self.inputs.target.name)
             build = session.capabilities.build
@@ -128,6 +135,14 @@ class _Run:
             self.record = self.record.model_copy(
                 update={"build": build, "host": session.capabilities.summary(self.inputs.target.name)}
             )
+            if self.inputs.settings.redact_hosts and self.record.host.hostname:
+                self.folder.redactor.hide(self.record.host.hostname)
+            if self.inputs.lock:
+                differs = differences(
+                    self.inputs.lock, build, self.record.host, self.inputs.target.env, self.record.suites
+                )
+                self.record = self.record.model_copy(update={"differs": differs})
+                log.info("lock.compared", differs=list(differs))
             self._store()
             log.info("host.probed", version=build.version, problems=list(session.capabilities.problems))
             check_args(session.ladder, session.engine, session.capabilities, file=self.inputs.ladder_file)
@@ -177,11 +192,7 @@ class _Run:
     def _try(self, session: Session, wanted: Try, *, keep: bool) -> Attempt:
         n = len(self.trail) + 1
         assert session.capabilities is not None
-        port = {} if session.settings.api_port is None else {"port": session.settings.api_port}
-        plan = build_plan(
-            Wanted(wanted.rung, {**port, **wanted.args}, wanted.env), session.engine, session.capabilities,
-            python=session.target.python, model=session.target.model,
-        )  # fmt: skip
+        plan = replay(self.inputs.lock) if self.inputs.lock else _planned(session, session.capabilities, wanted)
         insist = wanted.insist or session.ladder.doomed == "try"
         if isinstance(plan, Unspellable) or (plan.doomed and not insist):
             entry = skipped(n, wanted, plan)
@@ -224,9 +235,16 @@ class _Run:
             "run.ended", outcome=end.outcome, headline=headline(self.record), reason=end.halt.reason, by=end.halt.by
         )
 
+    def _tell(self) -> None:
+        """Page, lock and artifacts. The record is written by now."""
+        quietly(lambda: self.folder.write_page(self.record))
+        if self.record.winner:
+            quietly(lambda: self.folder.write_lock(lock_toml(lock_of(self.record))))
+        quietly(lambda: show_branch(self.record))
+        quietly(lambda: show_winner(self.record, self.folder.path))
+
     def _store(self) -> None:
-        self.record = self.folder.redactor.model(self.record.model_copy(update={"attempts": tuple(self.trail)}))
-        self.folder.write_record(self.record)
+        self.record = self.folder.write_record(self.record.model_copy(update={"attempts": tuple(self.trail)}))
 
 
 @flow(name="attempt", flow_run_name="{n}-{rung}", retries=0, validate_parameters=False, persist_result=False)
@@ -248,7 +266,8 @@ def attempt(book: Book, n: int, rung: str, keep: bool) -> State[None]:
     if entry.diagnosis:
         found = entry.diagnosis
         log.info("diagnosis.made", **found.model_dump(include={"kind", "component", "phase", "means"}))
-    show_attempt(entry)
+    quietly(lambda: show_attempt(entry))
+    quietly(lambda: name_attempt(entry))
     name = state_name(entry.outcome, entry.diagnosis)
     make: Any = Completed if entry.outcome is AttemptOutcome.PASSED else Failed
     return make(name=name, message=reason)  # type: ignore[no-any-return]
@@ -272,6 +291,26 @@ def _run_gates(book: Book) -> None:
             continue
         if _failed(book.add(_report(gate(book, return_state=True)))):
             return
+
+
+def _planned(session: Session, capabilities: Capabilities, wanted: Try) -> LaunchPlan | Unspellable:
+    port = {} if session.settings.api_port is None else {"port": session.settings.api_port}
+    return build_plan(
+        Wanted(wanted.rung, {**port, **wanted.args}, wanted.env), session.engine, capabilities,
+        python=session.target.python, model=session.target.model,
+    )  # fmt: skip
+
+
+def _redactor(inputs: Inputs) -> Redactor:
+    """Knows the secrets of our environment, of the target's and of the ladder's, and what the settings want hidden."""
+    rungs = (rung.env for rung in inputs.ladder.rung.values())
+    redactor = Redactor.of_env(
+        os.environ, inputs.target.plain_env(), inputs.ladder.base.env, *rungs, patterns=inputs.settings.redact
+    )
+    if inputs.settings.redact_hosts:
+        for name in {socket.gethostname(), *(() if inputs.target.is_local else (inputs.target.host,))}:
+            redactor.hide(name)
+    return redactor
 
 
 def _failed(report: StageReport) -> bool:

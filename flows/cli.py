@@ -5,11 +5,14 @@ import sys
 import typer
 
 from flows.cli_diagnose import diagnose
+from flows.cli_export import export
+from flows.cli_history import compare, history
 from flows.cli_host import status, stop
 from flows.cli_judge import judge
 from flows.cli_plan import plan, probe
+from flows.cli_report import report
 from flows.cli_run import rehearse, run
-from flows.cli_show import ladder, logs, show
+from flows.cli_show import explain, ladder, logs, show
 from settings.source import BadInput
 from settings.words import ExitCode
 from tasks.host import HostError
@@ -28,6 +31,11 @@ app.command()(rehearse)
 app.command()(status)
 app.command()(stop)
 app.command()(show)
+app.command()(explain)
+app.command()(report)
+app.command()(export)
+app.command()(history)
+app.command()(compare)
 app.command()(logs)
 app.add_typer(ladder, name="ladder")
 app.command()(plan)

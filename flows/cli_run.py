@@ -29,13 +29,14 @@ def run(
     ladder: Annotated[str, typer.Option(help="name in settings/ladders/, or a path")] = DEFAULT_LADDER,
     runs: RunsDir = None,
     keep: Annotated[bool, typer.Option(help="leave the server running after it passed; end it with `stop`")] = False,
+    lock: Annotated[str | None, typer.Option(help="a run.lock.toml: run exactly that, in place of a ladder")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Walk the ladder on a host until a rung serves right tokens, and say why each other did not.
 
     Example: bringup run --target settings/targets/gpu8.toml --ladder glm5-sm120
     """
-    _go(target, ladder, runs, keep, as_json)
+    _go(target, ladder, runs, keep, as_json, lock)
 
 
 def rehearse(
@@ -54,15 +55,17 @@ def rehearse(
     _go("rehearsal", ladder_of(story, told), runs, False, as_json)
 
 
-def _go(target: str, ladder: str, runs: str | None, keep: bool, as_json: bool) -> None:
-    load_inputs(target, ladder)  # a slip is told before anything is started
+def _go(
+    target: str, ladder: str, runs: str | None, keep: bool, as_json: bool, lock: str | None = None
+) -> None:
+    load_inputs(target, ladder, lock)  # a slip is told before anything is started
     _quiet_prefect()
     from flows.bringup import RunEnd, bringup  # Prefect takes a second to import
 
     with Live(quiet=as_json) as live:
         LISTENERS.set((live.hear,))
         SHOW.set(live.show)
-        state = bringup(target=target, ladder=ladder, runs=runs, keep=keep, return_state=True)
+        state = bringup(target=target, ladder=ladder, runs=runs, keep=keep, lock=lock, return_state=True)
     end = state.result(raise_on_failure=False)
     if isinstance(end, BaseException):
         raise end
@@ -73,7 +76,7 @@ def _go(target: str, ladder: str, runs: str | None, keep: bool, as_json: bool) -
     else:
         console = Console()
         console.print(branch_table(record))
-        for what in ("record.json", "report.md"):
+        for what in ("record.json", "report.html"):
             console.print(f"{what:<12} {end.folder}/{what}", soft_wrap=True, highlight=False)
     sys.stdout.flush()
     raise typer.Exit(ExitCode.PREFLIGHT if end.halt.by == "preflight" else EXIT_OF[end.outcome])

@@ -13,12 +13,13 @@ from rich.text import Text
 from settings.inputs import load_ladder
 from settings.source import BadInput, find, nearest
 from tasks.deadline import Deadline, pause
-from tasks.pure.draw import draw, ladder_tree
+from tasks.pure.draw import draw, ladder_tree, run_tree
+from tasks.pure.explain import explain as lines_of
 from tasks.pure.record import RunRecord
 from tasks.pure.report import branch_rows, headline
 from tasks.store import newest_run, read_record, runs_root
 
-__all__ = ["branch_table", "ladder", "logs", "show"]
+__all__ = ["branch_table", "explain", "folder_of", "ladder", "logs", "show"]
 
 ladder = typer.Typer(no_args_is_help=True, help="Check or draw a decision tree.")
 RunName = Annotated[str | None, typer.Argument(help="run id or folder; default: the newest run")]
@@ -46,7 +47,7 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="the record on stdout")] = False,
 ) -> None:
     """Tell a run from its record: the branch taken and why. Example: bringup show"""
-    folder = _folder(run, runs)
+    folder = folder_of(run, runs)
     record = read_record(folder)
     if as_json:
         print(record.model_dump_json())
@@ -58,8 +59,16 @@ def show(
     else:
         console.print(Text("no end is written: the run is still going on, or it was killed"))
     console.print(branch_table(record))
-    for what in ("record.json", "report.md"):
+    if tree := run_tree(record):
+        console.print(draw(tree))
+    for what in ("record.json", "report.html"):
         console.print(f"{what:<12} {folder / what}", soft_wrap=True, highlight=False)
+
+
+def explain(run: RunName = None, runs: RunsDir = None) -> None:
+    """Say in ten lines why this branch was taken, each move with its evidence. Example: bringup explain"""
+    for line in lines_of(read_record(folder_of(run, runs))):
+        Console().print(Text(line), soft_wrap=True)
 
 
 def logs(
@@ -68,7 +77,7 @@ def logs(
     attempt: Annotated[int | None, typer.Option(help="this attempt's server log, not the events")] = None,
 ) -> None:
     """Print a run's events, or a server's log. Example: bringup logs -f"""
-    folder = _folder(run, runs)
+    folder = folder_of(run, runs)
     path = folder / "events.jsonl"
     if attempt is not None:
         found = sorted((folder / "logs").glob(f"{attempt:02d}-*.log"))
@@ -104,7 +113,8 @@ def branch_table(record: RunRecord) -> Table:
     return table
 
 
-def _folder(run: str | None, runs: str | None) -> Path:
+def folder_of(run: str | None, runs: str | None) -> Path:
+    """The folder of the run that a person means: an id, a path, or the newest. Raises: BadInput."""
     root = runs_root(runs)
     if run is None:
         return newest_run(root)

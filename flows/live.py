@@ -78,6 +78,8 @@ def _sentence(event: str, f: Mapping[str, Any]) -> str:
             return f"host {f['host']} is ours ({f['owner']})" + (f"; left over: {f['left']}" if f["left"] else "")
         case "host.probed":
             return f"build {f['version'] or 'unknown'}"
+        case "lock.compared":
+            return "as it was when it was locked" if not f["differs"] else f"not as locked: {'; '.join(f['differs'])}"
         case "attempt.started":
             return f"{f['n']}. {f['rung']}" + (f" with {', '.join(f['remedies'])}" if f["remedies"] else "")
         case "stage.ended":

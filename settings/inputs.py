@@ -1,6 +1,7 @@
 """Everything a run is told, read and checked before the first connection is made."""
 
 import hashlib
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ from settings.engine import Engine, load_engine
 from settings.ladder import Ladder
 from settings.ladder_check import check_ladder
 from settings.load_test import LoadTest, load_profiles
+from settings.lock import Lock, load_lock, locked_ladder
 from settings.milestones import Milestones, shipped_milestones
 from settings.run import RunSettings, load_run_settings
-from settings.source import find, load
+from settings.source import find, load, validate
 from settings.suite import BenchProfile, DecodeSuite
 from settings.target import Target, load_target
 from settings.words import Stage
@@ -32,6 +34,7 @@ class Inputs:
     ladder_name: str
     ladder_file: str
     ladder_sha256: str
+    ladder_text: str
     engine: Engine
     catalogue: Catalogue
     milestones: Milestones
@@ -41,13 +44,25 @@ class Inputs:
     load_test: LoadTest
     profiles: tuple[BenchProfile, ...]
     accuracy: tuple[AccuracyGate, bytes] | None
+    suites: dict[str, tuple[str, str]]  # by role: name, and sha256 of the file
     settings: RunSettings
+    lock: Lock | None = None
 
 
-def load_inputs(target: str, ladder: str, **target_flags: Any) -> Inputs:
-    """All files of a run, by name or path. Raises: BadInput for the first that is wrong."""
-    path = find("ladders", ladder)
-    tree = load_ladder(ladder)
+def load_inputs(target: str, ladder: str, lock: str | None = None, **target_flags: Any) -> Inputs:
+    """All files of a run, by name or path; a lock stands in for the ladder. Raises: BadInput for the first wrong."""
+    locked = load_lock(lock) if lock else None
+    if lock and locked:
+        path = Path(lock).expanduser()
+        text, digest = locked_ladder(locked), _sha256(path)
+        tree = validate(Ladder, tomllib.loads(text), path)
+    else:
+        path = find("ladders", ladder)
+        tree, text, digest = load_ladder(ladder), path.read_text(encoding="utf-8"), _sha256(path)
+    suites = {
+        "decode": ("suites", tree.decode_suite), "recheck": ("suites", tree.recheck_suite),
+        "bench": ("suites/load", tree.bench_suite),
+    }  # fmt: skip
     engine, host = load_engine(tree.engine), load_target(target, **target_flags)
     engine.launch.refuse_env(host.plain_env(), f"target {host.name}", "env")
     load_test = load(LoadTest, find("suites/load", tree.bench_suite))
@@ -56,7 +71,8 @@ def load_inputs(target: str, ladder: str, **target_flags: Any) -> Inputs:
         ladder=tree,
         ladder_name=path.stem,
         ladder_file=str(path),
-        ladder_sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+        ladder_sha256=digest,
+        ladder_text=text,
         engine=engine,
         catalogue=shipped_catalogue(),
         milestones=shipped_milestones(),
@@ -66,7 +82,9 @@ def load_inputs(target: str, ladder: str, **target_flags: Any) -> Inputs:
         load_test=load_test,
         profiles=load_profiles(load_test),
         accuracy=load_accuracy_gate(tree.accuracy_suite) if Stage.ACCURACY in tree.gates else None,
+        suites={role: (name, _sha256(find(kind, name))) for role, (kind, name) in suites.items()},
         settings=load_run_settings(),
+        lock=locked,
     )
 
 
@@ -76,3 +94,7 @@ def load_ladder(name: str) -> Ladder:
     tree = load(Ladder, path)
     check_ladder(tree, file=path, intents=load_engine(tree.engine).intents)
     return tree
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,6 +1,8 @@
 """How a run watches and waits, whatever the target; every field can come from a `BRINGUP_RUN__…` variable or `.env`."""
 
-from pydantic import Field, ValidationError
+import re
+
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from settings.source import bad_input, environment_file
@@ -23,7 +25,20 @@ class RunSettings(BaseSettings):
     warmup_s: float = Field(1800.0, gt=0, description="seconds for the first requests, which may compile kernels")
     decode_s: float = Field(900.0, gt=0, description="seconds for one decode suite")
     bench_s: float = Field(3600.0, gt=0, description="seconds for one run of the load test")
+    redact: tuple[str, ...] = Field((), description="regular expressions: what they match is hidden in all outputs")
+    redact_hosts: bool = Field(False, description="hide the names of both hosts, too")
     stop_s: float = Field(150.0, gt=0, description="seconds for a server to be gone with its memory and port")
+
+    @field_validator("redact")
+    @classmethod
+    def _patterns_compile(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in value:
+            try:
+                if re.compile(pattern).match(""):
+                    raise ValueError(f"'{pattern}' matches the empty text")
+            except re.error as e:
+                raise ValueError(f"'{pattern}' is no regular expression: {e}") from e
+        return value
 
 
 def load_run_settings() -> RunSettings:

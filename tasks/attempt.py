@@ -3,6 +3,7 @@
 import uuid
 
 from settings.words import AttemptOutcome, Phase, Stage
+from tasks.diagnose import excerpt
 from tasks.faults import StageReport
 from tasks.pure import cause
 from tasks.pure.plan import LaunchPlan, Unspellable
@@ -12,6 +13,8 @@ from tasks.pure.walker import Try
 from tasks.session import Server, Session
 
 __all__ = ["Book", "skipped"]
+
+_WIDEST = 500  # characters of a log line in the record; the log itself has all
 
 
 class Book:
@@ -70,7 +73,8 @@ class Book:
         failure = self.failure
         diagnosis = self._cut[0] if self._cut else (failure.diagnosis if failure else None)
         if diagnosis and diagnosis.evidence.line is not None and self.server:
-            evidence = diagnosis.evidence.model_copy(update={"file": self._log()})
+            around = self._around(diagnosis.evidence.line)
+            evidence = diagnosis.evidence.model_copy(update={"file": self._log(), "around": around})
             diagnosis = diagnosis.model_copy(update={"evidence": evidence})
         failed = diagnosis is not None and self.outcome is not AttemptOutcome.PASSED
         return Attempt(
@@ -97,6 +101,11 @@ class Book:
             load=next((r.load for r in self.reports if r.load), None),
             log=self._log() if self.server else None,
         )
+
+    def _around(self, line: int) -> tuple[tuple[int, str], ...]:
+        path = self.session.folder.path / self._log()
+        found = excerpt(str(path), line) if path.exists() else []
+        return tuple((number, raw.decode("utf-8", "replace")[:_WIDEST]) for number, raw in found)
 
     def _log(self) -> str:
         path = self.session.folder.log_path(self.n, self.wanted.rung)

@@ -5,6 +5,7 @@ import hashlib
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from settings.accuracy import AccuracyGate
 from settings.inputs import Inputs
@@ -61,7 +62,8 @@ def open_session(
             target=target, ladder=inputs.ladder, engine=inputs.engine, catalogue=inputs.catalogue,
             milestones=inputs.milestones, warmup_suite=inputs.warmup, decode_suite=inputs.decode,
             recheck_suite=inputs.recheck, load_test=inputs.load_test, profiles=inputs.profiles, settings=settings,
-            accuracy=_questions(inputs), folder=folder, host=host, supervisor=supervisor, show=show,
+            accuracy=_questions(inputs), folder=folder, host=host, supervisor=supervisor,
+            show=lambda seen: show(replace(seen, text=folder.redactor.text(seen.text))),
             deadline=Deadline.after(inputs.ladder.budget.wall_s),
         )  # fmt: skip
         lease = Lease(

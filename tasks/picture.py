@@ -1,4 +1,4 @@
-"""The decision tree as an SVG document, for a browser and the report."""
+"""The decision tree as a document: SVG for a browser, plain text for a page that shows nothing else."""
 
 import re
 from io import StringIO
@@ -7,7 +7,7 @@ from rich.console import Console
 
 from tasks.pure.draw import Node, draw
 
-__all__ = ["draw_svg"]
+__all__ = ["draw_svg", "draw_text"]
 
 _FONTS = re.compile(r"@font-face \{.*?\}", re.DOTALL)  # rich links to a font on the network
 
@@ -17,3 +17,10 @@ def draw_svg(node: Node, *, width: int = 160) -> str:
     console = Console(record=True, file=StringIO(), width=width)
     console.print(draw(node))
     return _FONTS.sub("", console.export_svg(title=node.text))
+
+
+def draw_text(node: Node, *, width: int = 110) -> str:
+    """`node` as lines of text."""
+    console = Console(record=True, file=StringIO(), width=width)
+    console.print(draw(node))
+    return "\n".join(line.rstrip() for line in console.export_text().splitlines())

@@ -17,7 +17,7 @@ MILESTONES = frozenset(
         "run.started", "run.ended", "host.probed", "host.locked", "host.lost",
         "attempt.started", "attempt.ended", "server.launched", "server.adopted", "server.ready", "server.doomed",
         "server.stopped", "stage.started", "stage.ended", "diagnosis.made", "rung.left", "rung.skipped",
-        "remedy.applied", "lease.expired", "record.written", "step.retried",
+        "remedy.applied", "lease.expired", "lock.compared", "record.written", "step.retried",
     }
 )  # fmt: skip
 
@@ -41,10 +41,10 @@ class RunLog:
             processors=[
                 structlog.contextvars.merge_contextvars,
                 structlog.processors.add_log_level,
-                self._stamp,
                 structlog.processors.format_exc_info,
+                self._clean,
+                self._stamp,
                 structlog.processors.JSONRenderer(default=str),
-                self._redact,
             ],
             logger_factory=lambda *_: self,
             wrapper_class=structlog.BoundLogger,
@@ -64,16 +64,14 @@ class RunLog:
         event["at"] = datetime.now(UTC).isoformat(timespec="milliseconds")
         name = str(event["event"])
         if name in MILESTONES:
-            facts = {k: self._clean(v) for k, v in event.items() if k not in ("event", "level", "at", "run_id")}
+            facts = {k: v for k, v in event.items() if k not in ("event", "level", "at", "run_id")}
             for listener in self._listeners:
                 listener(name, facts)
         return event
 
-    def _clean(self, value: Any) -> Any:
-        return self._redactor.text(value) if isinstance(value, str) else value
-
-    def _redact(self, _logger: Any, _method: str, line: Any) -> str:
-        return self._redactor.text(str(line))
+    def _clean(self, _logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        """Before anybody hears of it: the file, Prefect, and the terminal."""
+        return {k: self._redactor.value(str(v) if isinstance(v, Path) else v) for k, v in event.items()}
 
     def info(self, line: str) -> None:
         """The sink of structlog: one line to the file, whole, whichever thread it comes from."""

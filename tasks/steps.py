@@ -34,12 +34,13 @@ def _host_was_away(step: Task[Any, Any], run: TaskRun, state: State[Any]) -> boo
     return away
 
 
-def _as_state(report: StageReport) -> State[StageReport]:
+def _as_state(book: Book, report: StageReport) -> State[StageReport]:
     """The report as a state that can be read off the run page."""
+    said = book.session.folder.redactor.text(report.result.reason)
     if report.diagnosis is None:
-        return Completed(name="Passed", message=report.result.reason or "passed", data=report)
+        return Completed(name="Passed", message=said or "passed", data=report)
     failed = report.outcome if report.outcome is not AttemptOutcome.PASSED else AttemptOutcome.FAILED
-    return Failed(name=state_name(failed, report.diagnosis), message=report.result.reason, data=report)
+    return Failed(name=state_name(failed, report.diagnosis), message=said, data=report)
 
 
 _RETRIES = 2
@@ -63,48 +64,48 @@ def probe(session: Session, name: str) -> Capabilities:  # noqa: ARG001 - the na
 
 @task(name="preflight", task_run_name="{book.rung}: preflight", **_STEP)
 def preflight(book: Book) -> State[StageReport]:
-    return _as_state(stages.preflight(book.session, book.n, book.rung, book.plan))
+    return _as_state(book, stages.preflight(book.session, book.n, book.rung, book.plan))
 
 
 @task(name="launch", task_run_name="{book.rung}: launch", **_STEP)
 def launch(book: Book) -> State[StageReport]:
-    return _as_state(stages.launch(book.session, book.n, book.rung, book.id, book.plan))
+    return _as_state(book, stages.launch(book.session, book.n, book.rung, book.id, book.plan))
 
 
 @task(name="ready", task_run_name="{book.rung}: ready", **_STEP)
 def wait_ready(book: Book) -> State[StageReport]:
-    return _as_state(stages.wait_ready(book.session, book.launched))
+    return _as_state(book, stages.wait_ready(book.session, book.launched))
 
 
 @task(name="warmup", task_run_name="{book.rung}: warmup", **_STEP)
 def warm_up(book: Book) -> State[StageReport]:
-    return _as_state(stages.warm_up(book.session, book.launched))
+    return _as_state(book, stages.warm_up(book.session, book.launched))
 
 
 @task(name="decode", task_run_name="{book.rung}: decode", **_STEP)
 def decode(book: Book) -> State[StageReport]:
-    return _as_state(stages.decode(book.session, book.launched))
+    return _as_state(book, stages.decode(book.session, book.launched))
 
 
 @task(name="accuracy", task_run_name="{book.rung}: accuracy", **_STEP)
 def accuracy(book: Book) -> State[StageReport]:
-    return _as_state(measure_accuracy(book.session, book.launched))
+    return _as_state(book, measure_accuracy(book.session, book.launched))
 
 
 # A second load beside one that still runs would measure nonsense, so this step alone is not run again.
 @task(name="bench", task_run_name="{book.rung}: bench", **_STEP | {"retries": 0})
 def bench(book: Book) -> State[StageReport]:
-    return _as_state(load.bench(book.session, book.launched))
+    return _as_state(book, load.bench(book.session, book.launched))
 
 
 @task(name="recheck", task_run_name="{book.rung}: recheck", **_STEP)
 def recheck(book: Book) -> State[StageReport]:
-    return _as_state(stages.recheck(book.session, book.launched))
+    return _as_state(book, stages.recheck(book.session, book.launched))
 
 
 @task(name="stop", task_run_name="{book.rung}: stop", **_STEP)
 def stop(book: Book) -> State[StageReport]:
-    return _as_state(stages.stop(book.session, book.launched))
+    return _as_state(book, stages.stop(book.session, book.launched))
 
 
 @task(name="keep", task_run_name="{book.rung}: keep", **_STEP)

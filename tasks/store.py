@@ -9,11 +9,14 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from settings.source import BadInput
+from tasks.page import html_report
 from tasks.pure.record import RawFile, RunRecord
 from tasks.pure.redact import Redactor
 from tasks.pure.report import report
 
-__all__ = ["RunFolder", "newest_run", "read_record", "runs_root"]
+__all__ = ["RunFolder", "newest_run", "read_record", "replace", "runs_root"]
+
+_LONGEST_LINE = 64 * 1024  # a line without end is not looked at as a whole
 
 
 class RunFolder:
@@ -21,6 +24,7 @@ class RunFolder:
 
     def __init__(self, root: Path, run_id: str, redactor: Redactor) -> None:
         self.path, self.redactor = root / run_id, redactor
+        self._begun: dict[Path, tuple[int, bytes]] = {}  # by log: where its unfinished line begins, and that line
         self.path.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -32,6 +36,10 @@ class RunFolder:
         return self.path / "report.md"
 
     @property
+    def page_path(self) -> Path:
+        return self.path / "report.html"
+
+    @property
     def events_path(self) -> Path:
         return self.path / "events.jsonl"
 
@@ -40,16 +48,33 @@ class RunFolder:
         return self.path / "logs" / f"{n:02d}-{rung}.log"
 
     def append_log(self, path: Path, content: bytes) -> None:
-        """Add what was read. Bytes go in as they came, but for secrets."""
+        """Add what was read, but for secrets. A line is looked at again when its rest has come."""
         path.parent.mkdir(exist_ok=True)
-        with path.open("ab") as f:
-            f.write(self.redactor.bytes(content))
+        at, begun = self._begun.get(path, (0, b""))
+        begun += content
+        with path.open("r+b" if path.exists() else "wb") as f:
+            f.seek(at)
+            f.truncate()
+            f.write(self.redactor.bytes(begun))
+            whole, newline, rest = begun.rpartition(b"\n")
+            if len(rest) > _LONGEST_LINE:
+                whole, newline, rest = begun, b"", b""
+            self._begun[path] = (at + len(self.redactor.bytes(whole + newline)), rest)
 
-    def write_record(self, record: RunRecord) -> None:
-        """Record and report together; a killed run leaves the last complete ones."""
-        clean = self.redactor.model(record)
-        replace(self.record_path, (clean.model_dump_json(indent=1) + "\n").encode())
-        replace(self.report_path, report(clean).encode())
+    def write_record(self, record: RunRecord) -> RunRecord:
+        """Record and report together; a killed run leaves the last complete ones. What was written, without secrets."""
+        record = self.redactor.model(record)
+        replace(self.record_path, (record.model_dump_json(indent=1) + "\n").encode())
+        replace(self.report_path, report(record).encode("utf-8", "replace"))
+        return record
+
+    def write_page(self, record: RunRecord) -> None:
+        """The report for a browser. It takes a second or two, hence once, at the end."""
+        replace(self.page_path, html_report(self.redactor.model(record)).encode("utf-8", "replace"))
+
+    def write_lock(self, text: str) -> None:
+        """The winner, to be run again or taken away."""
+        replace(self.path / "run.lock.toml", self.redactor.text(text).encode())
 
     def append_replies(self, n: int, lines: Iterable[str]) -> RawFile:
         """Calls of attempt `n`, one a line, after those that are there; secrets are taken out."""

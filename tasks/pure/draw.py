@@ -1,22 +1,24 @@
 """The decision tree as a picture: one structure, drawn the same in the terminal and in SVG (tasks/picture.py)."""
 
 import shlex
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from pydantic import ValidationError
 from rich.text import Text
 from rich.tree import Tree
 
 from settings.ladder import Edge, Ladder
 from tasks.pure.ladder_plan import RungPlan
-from tasks.pure.record import Attempt
+from tasks.pure.record import Attempt, RunRecord
 
-__all__ = ["Node", "draw", "ladder_tree"]
+__all__ = ["Node", "draw", "ladder_tree", "run_tree", "walked"]
 
 _STYLE = {
     "planned": "green", "doomed": "yellow", "skipped": "dim",
     "passed": "bold green", "failed": "bold red", "aborted": "magenta",
-    "command": "cyan", "edge": "", "note": "italic", "title": "bold",
+    "command": "cyan", "edge": "", "taken": "bold cyan", "note": "italic", "title": "bold",
 }
 
 
@@ -39,6 +41,21 @@ def ladder_tree(
         _rung(ladder, name, by_name.get(name), [a for a in trail if a.rung == name], edges) for name in ladder.rung
     )
     return Node(title, "title", children=tuple(rungs))
+
+
+def walked(record: RunRecord) -> Ladder | None:
+    """The ladder that a run walked, from its record; None where the record has none, or one of another grammar."""
+    try:
+        return Ladder.model_validate(tomllib.loads(record.ladder.text)) if record.ladder.text else None
+    except (tomllib.TOMLDecodeError, ValidationError):
+        return None
+
+
+def run_tree(record: RunRecord, *, edges: bool = False) -> Node | None:
+    """The ladder with the path of this run marked; `edges`: those that were not taken, too."""
+    ladder = walked(record)
+    title = f"{record.ladder.name}: the path of {record.run_id}"
+    return ladder_tree(ladder, title, trail=record.attempts, edges=edges) if ladder else None
 
 
 def draw(node: Node) -> Tree:
@@ -71,8 +88,11 @@ def _rung(ladder: Ladder, name: str, plan: RungPlan | None, attempts: Sequence[A
             if plan.plan.expects:
                 children.append(Node(f"expects {_pairs(plan.plan.expects)}"))
     children += [_happened(attempt) for attempt in attempts]
-    if edges:
-        children += [Node(_edge(edge), "edge") for edge in ladder.rung[name].on]
+    own = len(ladder.rung[name].on)
+    for at, (place, edge) in enumerate(ladder.edges(name)):
+        by = [f"taken after {a.n}" for a in attempts if a.move and a.move.edge == place]
+        if by or (edges and at < own):
+            children.append(Node(_edge(edge), "taken" if by else "edge", ", ".join(by)))
     return Node(f"{name}{start}: {ladder.rung[name].why}", "", plan.status if plan else "", tuple(children))
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "RunRecord",
     "StageResult",
     "SuiteFigures",
+    "SuiteRef",
 ]
 
 MoveKind = Literal["goto", "next", "remedy", "retry", "stop", "vary"]
@@ -51,6 +52,7 @@ class Evidence(_Value):
     rank: str | None = None  # e.g. "TP3"
     file: str | None = None
     frame: str | None = None  # innermost engine frame, "path/in/sglang.py:function"
+    around: tuple[tuple[int, str], ...] = ()  # the lines about it in the log, with their numbers
 
 
 class Diagnosis(_Value):
@@ -256,7 +258,13 @@ class Attempt(_Value):
 
 class LadderRef(_Value):
     name: str
-    sha256: str
+    sha256: str  # of the file's bytes
+    text: str | None = None  # the file itself, so that the tree can be drawn from the record alone
+
+
+class SuiteRef(_Value):
+    name: str
+    sha256: str  # of the file's bytes
 
 
 class Build(_Value):
@@ -299,6 +307,8 @@ class RunRecord(_Value):
     build: Build
     host: HostSummary
     lease_s: float
+    suites: dict[str, SuiteRef] = {}  # by role: decode, recheck, bench
+    differs: tuple[str, ...] = ()  # of a lock that is run again: what is not as it was
     attempts: tuple[Attempt, ...] = ()
     winner: int | None = None
     halt: Halt | None = None

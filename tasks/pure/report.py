@@ -9,8 +9,18 @@ from tasks.pure.decode_page import DECODE_COLUMNS, decode_rows, figures_note
 from tasks.pure.load_page import LOAD_COLUMNS, load_notes, load_rows
 from tasks.pure.names import RUN_STATES, state_name
 from tasks.pure.record import Attempt, RunRecord
+from tasks.pure.visible import visible
 
-__all__ = ["BRANCH_COLUMNS", "actual_backend", "attempt_page", "branch_rows", "headline", "report"]
+__all__ = [
+    "BRANCH_COLUMNS",
+    "actual_backend",
+    "attempt_page",
+    "block",
+    "branch_rows",
+    "headline",
+    "host_rows",
+    "report",
+]
 
 BRANCH_COLUMNS = ("attempt", "rung", "actual backend", "asked", "outcome", "reason", "move", "seconds")
 
@@ -72,8 +82,9 @@ def report(record: RunRecord) -> str:
     """The whole page."""
     lines = [f"# {_inline(headline(record))}", ""]
     lines += [
-        f"Run `{record.run_id}` on `{record.target}`, ladder `{record.ladder.name}` (`{record.ladder.sha256[:12]}`), "
-        f"{record.build.engine} {record.build.version or 'of unknown version'}.",
+        f"Run {_inline(record.run_id)} on {_inline(record.target)}, ladder {_inline(record.ladder.name)} "
+        f"({_inline(record.ladder.sha256[:12])}), {record.build.engine} "
+        f"{_inline(record.build.version or 'of unknown version')}.",
     ]
     if record.halt:
         lines += ["", f"Ended by {record.halt.by}: {_inline(record.halt.reason)}"]
@@ -81,7 +92,7 @@ def report(record: RunRecord) -> str:
     for attempt in record.attempts:
         lines += ["", *_attempt(attempt)]
     lines += ["", "## Host", ""]
-    lines += [f"- {key}: {_inline(value)}" for key, value in _host(record)]
+    lines += [f"- {key}: {_inline(value)}" for key, value in host_rows(record)]
     return "\n".join(lines) + "\n"
 
 
@@ -91,7 +102,7 @@ def attempt_page(attempt: Attempt) -> str:
 
 
 def _attempt(a: Attempt) -> Iterable[str]:
-    yield f"## {a.n}. {a.rung}: {state_name(a.outcome, a.diagnosis)}"
+    yield f"## {a.n}. {_inline(a.rung)}: {state_name(a.outcome, a.diagnosis)}"
     yield ""
     if a.expected:
         yield f"Expected to fail: {_inline(a.expected)}"
@@ -100,19 +111,29 @@ def _attempt(a: Attempt) -> Iterable[str]:
     if d:
         yield f"**{d.kind}** ({d.component}, {d.phase}): {_inline(d.means)}"
         yield ""
-        if d.evidence.text:
-            where = f"line {d.evidence.line}" + (f", {d.evidence.rank}" if d.evidence.rank else "")
-            yield from (f"{where if d.evidence.line else 'evidence'}:", "", *_block(d.evidence.text), "")
+        if d.evidence.around:
+            marked = (f"{'>' if n == d.evidence.line else ' '}{n:>7}  {text}" for n, text in d.evidence.around)
+            yield from (f"The log around line {d.evidence.line}:", "", *block("\n".join(marked)), "")
+        elif d.evidence.text:
+            where = f"line {d.evidence.line}" + (f", {_inline(d.evidence.rank)}" if d.evidence.rank else "")
+            yield from (f"{where if d.evidence.line else 'evidence'}:", "", *block(d.evidence.text), "")
         if d.try_:
             yield from (f"To try: {_inline(d.try_)}", "")
         if d.also_seen:
             yield from ("Also seen: " + "; ".join(map(_inline, d.also_seen)), "")
     if a.move:
-        yield from (f"Then: {a.move.move} {a.move.to or ''} by `{a.move.edge}` ({_inline(a.move.why)})", "")
+        then = f"Then: {a.move.move} {_inline(a.move.to or '')} by {_inline(a.move.edge)} ({_inline(a.move.why)})"
+        yield from (then, "")
     if a.argv:
-        yield from (*_block(shlex.join(a.argv)), "")
+        yield from (*block(shlex.join(a.argv)), "")
     if a.effective:
-        yield from ("In effect: " + ", ".join(f"{_inline(k)} = {_inline(str(v))}" for k, v in a.effective.items()), "")
+        names = dict.fromkeys((*a.asked, *a.effective))
+        settings = [
+            {"setting": k, "asked": str(a.asked.get(k, "")), "in effect": str(a.effective.get(k, ""))} for k in names
+        ]
+        yield from (*_table(settings, ("setting", "asked", "in effect")), "")
+    if a.phases:
+        yield from ("Engine phases: " + ", ".join(f"{k} {v:.1f} s" for k, v in a.phases.items()), "")
     if a.stages:
         stages = [
             {"stage": s.stage, "outcome": s.outcome, "seconds": f"{s.wall_s:.1f}", "reason": s.reason} for s in a.stages
@@ -134,7 +155,8 @@ def _attempt(a: Attempt) -> Iterable[str]:
             yield from ("", _inline(note))
 
 
-def _host(record: RunRecord) -> Iterable[tuple[str, str]]:
+def host_rows(record: RunRecord) -> Iterable[tuple[str, str]]:
+    """What the probe found of the host, as far as it is known."""
     h = record.host
     yield "host", h.hostname or h.name
     for key in ("os", "kernel", "python", "driver"):
@@ -158,7 +180,7 @@ def _table(rows: list[dict[str, str]], columns: tuple[str, ...]) -> Iterable[str
 
 def _inline(text: str) -> str:
     """Text of others in a line of Markdown: one line, no markup, no HTML."""
-    return " ".join(text.translate(_HARMLESS).split())
+    return " ".join(visible(text).translate(_HARMLESS).split())
 
 
 _HARMLESS = str.maketrans(
@@ -166,9 +188,9 @@ _HARMLESS = str.maketrans(
 )
 
 
-def _block(text: str) -> Iterable[str]:
+def block(text: str) -> Iterable[str]:
     """Text of others as indented code: no fence that it could close."""
-    return [f"    {line}" for line in text.splitlines() or [""]]
+    return [f"    {line}" for line in visible(text).splitlines() or [""]]
 
 
 def _wall_s(a: Attempt) -> float:

@@ -27,6 +27,7 @@ KIND_OF: Mapping[Verdict, str] = {
 }
 # Over a suite nan goes first: a request that failed beside it is its consequence more often than its cause.
 _ORDER = (Verdict.NAN, *(v for v in SEVERITY if v is not Verdict.NAN))
+_SHOWN = 160  # characters of an answer in the record
 _ONE_TOKEN = 0.9  # share of one id among all tokens of answers to different prompts
 
 

@@ -130,7 +130,10 @@ def test_the_literal_command_brings_the_model_up(prefect: Prefect, tmp_path: Pat
 
     assert ("COMPLETED", "Serving") == prefect.state(run_id)
     steps = prefect.steps(run_id)
-    branch = {"1-auto": "NaN", "3-flashmla-sparse": "NaN", "4-trtllm": "NaN", "5-bf16-kv": "Passed"}
+    branch = {
+        "1-auto (flashmla_auto/flashmla_kv)": "NaN", "3-flashmla-sparse (flashmla_sparse)": "NaN",
+        "4-trtllm (trtllm)": "NaN", "5-bf16-kv (flashmla_sparse)": "Passed",
+    }  # fmt: skip
     assert branch == {name: steps.get(name) for name in branch}
     assert ("Passed", "NaN") == (steps["trtllm: ready"], steps["trtllm: decode"])
     tables = prefect.ask("/artifacts/filter", artifacts={"key": {"any_": ["branch-taken"]}})

@@ -1,6 +1,7 @@
 """One picture of the tree: rungs, what each comes to, where its edges lead, and what really happened."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -9,10 +10,12 @@ from settings.engine import Engine
 from settings.ladder import Ladder
 from settings.source import find, load
 from tasks.pure.capabilities import Capabilities
-from tasks.pure.draw import draw, ladder_tree
+from tasks.pure.draw import draw, ladder_tree, run_tree
 from tasks.pure.ladder_plan import plan_ladder
 from tasks.pure.record import Attempt
+from tasks.store import read_record
 
+ROOT = Path(__file__).resolve().parents[3]
 LADDER = load(Ladder, find("ladders", "glm5-sm120"))
 
 
@@ -56,3 +59,24 @@ def test_words_in_brackets_are_text_and_no_markup() -> None:
     text = shown(ladder_tree(ladder, "[t]"))
     assert "[bold]choose [/x] one" in text
     assert "anything → stop: [red]" in text
+
+
+def test_the_path_of_a_run_is_marked_in_the_tree_that_its_record_holds() -> None:
+    record = read_record(ROOT / "tests" / "records" / "20261129-162655-rehearsal-1ecb")
+    tree = run_tree(record)
+    assert tree is not None
+    text = shown(tree)
+    assert "taken after 2 nan|garbage|empty|unsupported → flashinfer-sparse-mla" in text
+    assert "taken after 1 oom_graph → remedy less-static-memory" in text  # an edge of [default]
+    assert "passed attempt 6" in text
+    assert "cuda_fault" not in text  # an edge that was not taken
+    whole = run_tree(record, edges=True)
+    assert whole is not None
+    assert "cuda_fault" in shown(whole)
+
+
+def test_a_record_without_its_ladder_or_with_one_of_another_grammar_has_no_tree() -> None:
+    record = read_record(ROOT / "tests" / "records" / "20261129-162655-rehearsal-1ecb")
+    for text in (None, "start = 1", "[[["):
+        ladder = record.ladder.model_copy(update={"text": text})
+        assert run_tree(record.model_copy(update={"ladder": ladder})) is None

@@ -1,0 +1,90 @@
+"""`bringup history` and `bringup compare`: runs beside each other, from the records that they left."""
+
+import json
+import sys
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from settings.source import BadInput, nearest
+from tasks.pure.history import compare as differences
+from tasks.pure.history import history as rows_of
+from tasks.pure.record import RunRecord
+from tasks.records import Records, read_records
+from tasks.store import runs_root
+
+__all__ = ["compare", "history"]
+
+Runs = Annotated[str | None, typer.Option("--runs", help="folder or URL of records; default $BRINGUP_HOME/runs")]
+AsJson = Annotated[bool, typer.Option("--json", help="one JSON object a line on stdout")]
+_COLUMNS = ("began", "target", "build", "state", "path", "tok/s")
+
+
+def history(
+    target: Annotated[str | None, typer.Option(help="only runs on this target")] = None,
+    ladder: Annotated[str | None, typer.Option(help="only runs of this ladder")] = None,
+    since: Annotated[datetime | None, typer.Option(help="only runs that began then (UTC) or later")] = None,
+    runs: Runs = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the runs with the path that each took, oldest first. Example: bringup history --target gpu8"""
+    found = read_records(runs or str(runs_root(None)))
+    rows = rows_of(found.runs, target=target, ladder=ladder, since=since.replace(tzinfo=UTC) if since else None)
+    if as_json:
+        for row in rows:
+            print(json.dumps(row))
+    else:
+        table = Table(*_COLUMNS, box=None, pad_edge=False, header_style="dim")
+        for row in rows:
+            table.add_row(*_cells(row))
+        Console().print(table)
+    _tell_damage(found)
+
+
+def compare(
+    old: Annotated[str, typer.Argument(help="run id")], new: Annotated[str, typer.Argument(help="run id")],
+    runs: Runs = None, as_json: AsJson = False,
+) -> None:
+    """Say what differs between two runs: path, build, host, settings, figures. Example: bringup compare OLD NEW"""
+    root = runs or str(runs_root(None))
+    told = differences(_run(root, old), _run(root, new))
+    if as_json:
+        for row in told:
+            print(json.dumps(row))
+        return
+    table = Table("what", "old", "new", "change", box=None, pad_edge=False, header_style="dim")
+    for row in told:
+        change = "" if row["change"] is None else f"{row['change']:+.1%}"
+        table.add_row(*(Text(text) for text in (row["what"], _shown(row["old"]), _shown(row["new"]), change)))
+    Console().print(table)
+
+
+def _run(root: str, name: str) -> RunRecord:
+    found = read_records(root, only=[name])
+    if found.runs:
+        return found.runs[0]
+    have = [run.run_id for run in read_records(root).runs]
+    raise BadInput(root, name, found.damaged[0] if found.damaged else "no such run", nearest(name, have))
+
+
+def _cells(row: dict[str, Any]) -> tuple[Text, ...]:
+    speed = row["output_tokens_per_s"]
+    path = " → ".join(f"{a['rung']}: {a['state']}" for a in row["attempts"]) or "nothing was tried"
+    began = row["started_at"][:16].replace("T", " ")
+    build = row["version"] or "unknown"
+    style = "green" if row["state"] == "Serving" else "red"
+    cells = (began, row["target"], build, row["state"], path, f"{speed:,.0f}" if speed else "")
+    return tuple(Text(cell, style if at == 3 else "") for at, cell in enumerate(cells))
+
+
+def _shown(value: Any) -> str:
+    return "–" if value is None else f"{value:,.1f}" if isinstance(value, float) else str(value)
+
+
+def _tell_damage(found: Records) -> None:
+    for sentence in found.damaged:
+        print(f"bringup: left out: {sentence}", file=sys.stderr)

@@ -1,0 +1,62 @@
+"""The lock holds all that defines the winner, reads back as it was written, and says what is not as it was."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from settings.inputs import load_inputs
+from settings.lock import load_lock
+from settings.source import BadInput
+from tasks.pure.lock import differences, lock_of, lock_toml, replay
+from tasks.store import read_record
+
+RECORD = read_record(next((Path(__file__).resolve().parents[2] / "records").iterdir()))
+LOCK = lock_of(RECORD)
+WON = RECORD.attempts[-1]
+
+
+def test_it_reads_back_as_it_was_written(tmp_path: Path) -> None:
+    (tmp_path / "run.lock.toml").write_text(lock_toml(LOCK))
+    assert load_lock(str(tmp_path / "run.lock.toml")) == LOCK
+
+
+def test_the_replay_is_the_winners_launch_word_by_word() -> None:
+    plan = replay(LOCK)
+    assert (WON.argv, WON.asked, {}) == (plan.argv, plan.asked, plan.env)
+    assert plan.port == int(WON.argv[WON.argv.index("--port") + 1])
+
+
+def test_it_is_an_input_in_place_of_a_ladder(tmp_path: Path) -> None:
+    path = tmp_path / "run.lock.toml"
+    path.write_text(lock_toml(LOCK))
+    inputs = load_inputs("rehearsal", "not-looked-at", str(path))
+    assert inputs.lock == LOCK
+    assert (["bf16-kv"], LOCK.gates) == (list(inputs.ladder.rung), inputs.ladder.gates)
+    assert inputs.suites["decode"] == ("quick", LOCK.suites["decode"].sha256)
+
+
+def test_nothing_differs_on_the_same_host_and_what_does_is_named() -> None:
+    given = LOCK.server.hidden
+    assert () == differences(LOCK, RECORD.build, RECORD.host, given, RECORD.suites)
+    build = RECORD.build.model_copy(update={"version": "0.5.10", "commit": "abc"})
+    host = RECORD.host.model_copy(update={"driver": "581.1", "gpus": RECORD.host.gpus[:4]})
+    said = differences(LOCK, build, host, given[1:], RECORD.suites)
+    assert "build version was 0.5.9, is 0.5.10" in said
+    assert "driver was 580.95.05, is 581.1" in said
+    assert any(s.startswith("GPUs was NVIDIA RTX PRO 6000") for s in said)
+    assert f"the target gives no {given[0]}" in said
+
+
+def test_a_run_without_a_winner_or_with_a_hidden_word_gives_no_lock() -> None:
+    with pytest.raises(BadInput, match="nothing served"):
+        lock_of(RECORD.model_copy(update={"winner": None}))
+    hidden = WON.model_copy(update={"argv": (*WON.argv, "<secret>")})
+    with pytest.raises(BadInput, match="hidden value"):
+        lock_of(RECORD.model_copy(update={"attempts": (*RECORD.attempts[:-1], hidden)}))
+
+
+def test_hidden_values_are_named_and_not_held() -> None:
+    assert set(LOCK.server.hidden) == {k for k, v in WON.env.items() if v == "<secret>"}
+    assert "<secret>" not in lock_toml(LOCK)
+    assert tomllib.loads(lock_toml(LOCK))["server"]["env"] == {}
