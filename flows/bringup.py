@@ -21,6 +21,7 @@ from settings.source import BadInput
 from settings.words import AttemptOutcome, RunOutcome, Stage
 from tasks import steps
 from tasks.attempt import Book, skipped
+from tasks.deadline import Deadline
 from tasks.faults import StageReport
 from tasks.host import HostError, HostKeyRefused, HostLost, HostUnreachable
 from tasks.opening import HostBusy, open_session, remember_build, seen_build
@@ -28,10 +29,12 @@ from tasks.pure.expect import cannot_serve
 from tasks.pure.ladder_plan import check_args
 from tasks.pure.names import RUN_STATES, state_name
 from tasks.pure.plan import Unspellable, Wanted, build_plan
-from tasks.pure.record import Attempt, Build, Halt, HostSummary, LadderRef, RunRecord
+from tasks.pure.record import Attempt, Build, Halt, HostSummary, LadderRef, Move, RunRecord
 from tasks.pure.redact import Redactor
 from tasks.pure.report import headline
+from tasks.pure.resume import decisive, other_build, reopened, unseen_end
 from tasks.pure.walker import End, Try, next_move
+from tasks.resume import asked, check_same, run_of_flow, to_resume
 from tasks.runlog import RunLog, log
 from tasks.session import Session
 from tasks.store import RunFolder, runs_root
@@ -56,8 +59,9 @@ def _run_name() -> str:
 
 @flow(name="glm5-bringup", flow_run_name=_run_name, retries=0, persist_result=False)
 def bringup(
-    target: str = "rehearsal", ladder: str = DEFAULT_LADDER, runs: str | None = None, keep: bool = False
-) -> State[RunEnd]:
+    target: str = "rehearsal", ladder: str = DEFAULT_LADDER, runs: str | None = None, keep: bool = False,
+    resume: str | None = None, again: bool = False,
+) -> State[RunEnd]:  # fmt: skip
     """Bring a model up on a host: try the ladder's rungs until one serves right tokens, and say why.
 
     Args:
@@ -65,29 +69,63 @@ def bringup(
         ladder: name in settings/ladders/, or a path: the decision tree
         runs: folder for records and logs; default `$BRINGUP_HOME/runs` or `./runs`
         keep: leave the server running after it passed (end it with `bringup stop`)
+        resume: id or folder of a run to go on with; target and ladder are then those that it began with. Prefect's
+            "retry" of a flow run does the same.
+        again: with `resume`: try once more what has failed before on the same build
     """
+    root, now, flow_run = runs_root(runs), datetime.now(UTC), runtime.flow_run.get_id()
+    if resume is None and runtime.flow_run.get_run_count() > 1:
+        resume = run_of_flow(root, str(flow_run))
+    if resume is not None:
+        return _go_on(root, resume, keep, again, now)
     inputs = load_inputs(target, ladder)
-    now = datetime.now(UTC)
     run_id = f"{now:%Y%m%d-%H%M%S}-{inputs.target.name}-{secrets.token_hex(2)}"
-    redactor = Redactor.of_env(inputs.target.plain_env())
-    folder = RunFolder(runs_root(runs), run_id, redactor)
-    with RunLog(folder.events_path, run_id, redactor, _prefect_listener(), *LISTENERS.get()):
-        return _Run(inputs, folder, run_id, now, keep).go()
+    record = RunRecord(
+        run_id=run_id, started_at=now, target=inputs.target.name,
+        ladder=LadderRef(name=inputs.ladder_name, sha256=inputs.ladder_sha256),
+        build=Build(engine=inputs.engine.name), host=HostSummary(name=inputs.target.name),
+        lease_s=inputs.target.lease_s, asked=asked(target, ladder, inputs, keep=keep, flow_run=flow_run),
+    )  # fmt: skip
+    return _sitting(_Run(inputs, RunFolder(root, run_id, _redactor(inputs)), record))
+
+
+def _go_on(root: Path, run: str, keep: bool, again: bool, now: datetime) -> State[RunEnd]:
+    folder, before, words = to_resume(root, run)
+    inputs = load_inputs(words.target, words.ladder)
+    check_same(folder, before, inputs)
+    record = reopened(before, now).model_copy(update={"asked": words.model_copy(update={"keep": keep or words.keep})})
+    at = RunFolder(folder.parent, before.run_id, _redactor(inputs))
+    return _sitting(_Run(inputs, at, record, before=before, again=again))
+
+
+def _sitting(run: "_Run") -> State[RunEnd]:
+    """One stretch of a run, from its first line to its last."""
+    folder = run.folder
+    with folder.held():
+        with RunLog(folder.events_path, run.record.run_id, folder.redactor, _prefect_listener(), *LISTENERS.get()):
+            return run.go()
+
+
+def _redactor(inputs: Inputs) -> Redactor:
+    return Redactor.of_env(inputs.target.plain_env())
 
 
 class _Run:
-    """One run: its record, from the first line to the last."""
+    """One sitting of a run: its record, from the first line to the last.
 
-    def __init__(self, inputs: Inputs, folder: RunFolder, run_id: str, now: datetime, keep: bool) -> None:
-        self.inputs, self.folder, self.keep = inputs, folder, keep
-        self.trail: list[Attempt] = []
+    `before`: the record that it goes on from. Budget and wall time are counted anew in each sitting.
+    """
+
+    def __init__(
+        self, inputs: Inputs, folder: RunFolder, record: RunRecord, *, before: RunRecord | None = None,
+        again: bool = False,
+    ) -> None:  # fmt: skip
+        self.inputs, self.folder, self.record, self.before = inputs, folder, record, before
+        self.keep = record.asked is not None and record.asked.keep
+        self.trail = list(record.attempts)
+        self.counting: list[Attempt] = []  # of those before this sitting, what the next move rests on
+        self.earlier, self.again = len(self.trail), again
         self.book: Book | None = None
-        self.record = RunRecord(
-            run_id=run_id, started_at=now, target=inputs.target.name,
-            ladder=LadderRef(name=inputs.ladder_name, sha256=inputs.ladder_sha256),
-            build=Build(engine=inputs.engine.name), host=HostSummary(name=inputs.target.name),
-            lease_s=inputs.target.lease_s,
-        )  # fmt: skip
 
     def go(self) -> State[RunEnd]:
         self._store()
@@ -101,12 +139,17 @@ class _Run:
             end = End(RunOutcome.HOST_LOST, Halt(reason=str(e), by="host"))
         except HostError as e:  # it answers, but cannot do its part: a full disk, no Python, a call that took too long
             end = End(RunOutcome.ERROR, Halt(reason=str(e), by="host"))
+        except BadInput as e:
+            if self.before:  # it cannot go on here: what it was stays written
+                self.folder.write_record(self.before)
+            else:
+                self._ended(End(RunOutcome.ERROR, Halt(reason=str(e), by="error")))
+            raise
         except Exception as e:
             if (signal := _signal_behind(e)) is not None:
                 self._ended(End(RunOutcome.CANCELLED, Halt(reason="cancelled or interrupted", by="user")))
                 raise signal from e
-            reason = str(e) if isinstance(e, BadInput) else f"{type(e).__name__}: {e}"
-            self._ended(End(RunOutcome.ERROR, Halt(reason=reason, by="error")))
+            self._ended(End(RunOutcome.ERROR, Halt(reason=f"{type(e).__name__}: {e}", by="error")))
             raise
         except BaseException:
             self._ended(End(RunOutcome.CANCELLED, Halt(reason="cancelled or interrupted", by="user")))
@@ -119,10 +162,14 @@ class _Run:
         return make(name=name, message=headline(self.record), data=found)  # type: ignore[no-any-return]
 
     def _host_taken(self) -> End:
-        with open_session(self.inputs, self.folder, self.record.run_id, show=SHOW.get()) as session:
+        last = None if self.again else unseen_end(self.trail)
+        with open_session(
+            self.inputs, self.folder, self.record.run_id, show=SHOW.get(), earlier=last.id if last else None
+        ) as session:
             as_it_is: Any = quote(session)  # Prefect would walk through it to look for futures
             session.capabilities = steps.probe(as_it_is, self.inputs.target.name)
             build = session.capabilities.build
+            self._same_build(build)
             session.new_build = not seen_build(session, build)
             self.record = self.record.model_copy(
                 update={"build": build, "host": session.capabilities.summary(self.inputs.target.name)}
@@ -133,30 +180,59 @@ class _Run:
             refused = cannot_serve(session.engine, session.capabilities)
             if refused:
                 return End(RunOutcome.STOPPED, Halt(reason=refused, by="preflight"))
+            self.counting = [] if self.again else decisive(self.trail, serves=session.kept)
             return self._walk(session)
+
+    def _same_build(self, build: Build) -> None:
+        changed = other_build(self.before, build) if self.before else None
+        if changed:
+            raise BadInput(self.folder.path, "", changed)
 
     def _walk(self, session: Session) -> End:
         """The loop of the whole program: the trail decides the next try, the try extends the trail."""
         components = session.engine.components()
         while True:
             spent_s = session.ladder.budget.wall_s - session.deadline.left_s
-            step = next_move(session.ladder, self.trail, spent_s=spent_s, components=components)
-            if self.trail and step.move:
-                self.trail[-1] = self.trail[-1].model_copy(update={"move": step.move})
-                log.info("rung.left", rung=self.trail[-1].rung, **step.move.model_dump(include={"move", "to", "why"}))
-                if step.move.move == "remedy":
-                    log.info("remedy.applied", remedy=step.move.to, set=step.move.set)
-                self._store()
+            trail = [*self.counting, *self.trail[self.earlier :]]
+            step = next_move(
+                session.ladder, trail, spent_s=spent_s, components=components, before=len(self.counting)
+            )
+            if trail and step.move and trail[-1].move != step.move:
+                self._leave(trail[-1], step.move)
             if isinstance(step.then, End):
                 return step.then
-            self.trail.append(self._try(session, step.then))
+            taken_up = self._take_up(session, step.then)
+            entry = self._try(session, step.then, taken_up)
+            self.trail.append(entry)
             self._store()
-            if self.trail[-1].outcome is AttemptOutcome.PASSED:
+            if entry.outcome is AttemptOutcome.PASSED:
                 remember_build(session, self.record.build)
-            if self.trail[-1].outcome is AttemptOutcome.ABORTED:
-                return self._aborted(session, self.trail[-1])
+            if entry.outcome is AttemptOutcome.ABORTED:
+                return self._aborted(session, entry)
 
-    def _try(self, session: Session, wanted: Try) -> Attempt:
+    def _leave(self, left: Attempt, move: Move) -> None:
+        """Write the edge taken into the attempt that took it, which an aborted one may follow."""
+        moved = left.model_copy(update={"move": move})
+        for attempts in (self.trail, self.counting):
+            attempts[:] = [moved if a.id == left.id else a for a in attempts]
+        log.info("rung.left", rung=left.rung, **move.model_dump(include={"move", "to", "why"}))
+        if move.move == "remedy":
+            log.info("remedy.applied", remedy=move.to, set=move.set)
+        self._store()
+
+    def _take_up(self, session: Session, wanted: Try) -> Attempt | None:
+        """The attempt before this sitting whose server we find, when it is the very one that is wanted now."""
+        last = self.trail[-1] if self.trail else None
+        if last is None or last.id != session.taken_up or last.outcome is not AttemptOutcome.ABORTED:
+            return None
+        session.taken_up = None
+        if (last.rung, last.remedies) != (wanted.rung, wanted.remedies):
+            session.supervisor.stop(last.id, deadline=Deadline.after(session.settings.stop_s))
+            return None
+        self.earlier -= 1
+        return self.trail.pop()
+
+    def _try(self, session: Session, wanted: Try, taken_up: Attempt | None) -> Attempt:
         n = len(self.trail) + 1
         assert session.capabilities is not None
         port = {} if session.settings.api_port is None else {"port": session.settings.api_port}
@@ -169,7 +245,11 @@ class _Run:
             entry = skipped(n, wanted, plan)
             log.info("rung.skipped", rung=wanted.rung, why=entry.diagnosis.means if entry.diagnosis else "")
             return entry
-        self.book = Book(session, n, wanted, plan)
+        again = taken_up.id if taken_up and taken_up.argv == plan.argv else None
+        if taken_up and not again:
+            session.supervisor.stop(taken_up.id, deadline=Deadline.after(session.settings.stop_s))
+        self.book = Book(session, n, wanted, plan, id=again, changed=self._store)
+        self._store()
         _result(attempt(self.book, n, wanted.rung, self.keep, return_state=True))
         entry, self.book = self.book.attempt(), None
         return entry
@@ -204,7 +284,9 @@ class _Run:
         )
 
     def _store(self) -> None:
-        self.record = self.folder.redactor.model(self.record.model_copy(update={"attempts": tuple(self.trail)}))
+        under_way = (self.book.under_way(),) if self.book else ()
+        record = self.record.model_copy(update={"attempts": (*self.trail, *under_way)})
+        self.record = self.folder.redactor.model(record)
         self.folder.write_record(self.record)
 
 
@@ -235,7 +317,8 @@ def attempt(book: Book, n: int, rung: str, keep: bool) -> State[None]:
 
 def _run_gates(book: Book) -> None:
     """Preflight, launch, and the gates of the ladder in their order; the first that fails ends it."""
-    if _failed(book.add(_report(steps.preflight(book, return_state=True)))):
+    # Of an attempt that is taken up the own server would stand in the way.
+    if not book.taken_up and _failed(book.add(_report(steps.preflight(book, return_state=True)))):
         return
     book.session.running = book.id
     if _failed(book.add(_report(steps.launch(book, return_state=True)))):

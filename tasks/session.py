@@ -59,6 +59,7 @@ class Session:
     new_build: bool = True  # not seen on this host before: limits are longer
     running: str | None = None  # id of the attempt whose server may run
     kept: bool = False  # the server outlives this run, and the lock with it
+    taken_up: str | None = None  # id of an earlier attempt whose server still runs, or died unseen
 
     def call(self) -> Deadline:
         """The deadline of one call to the host."""

@@ -13,6 +13,7 @@ from settings.ladder import ArgValue
 from settings.words import Action, AttemptOutcome, Component, Phase, RunOutcome, Stage, StageOutcome, Verdict
 
 __all__ = [
+    "Asked",
     "Attempt",
     "BenchPoint",
     "Build",
@@ -28,6 +29,7 @@ __all__ = [
     "ReplyVerdict",
     "RunRecord",
     "StageResult",
+    "TargetRef",
 ]
 
 MoveKind = Literal["goto", "next", "remedy", "retry", "stop"]
@@ -189,6 +191,26 @@ class Halt(_Value):
     by: HaltBy
 
 
+class TargetRef(_Value):
+    """What makes a target the same one; how it is reached and its secrets do not."""
+
+    host: str
+    python: str
+    state_dir: str
+    model: str
+    gpus: int
+
+
+class Asked(_Value):
+    """What a person asked for, as needed to go on later from another folder or process."""
+
+    target: str  # a name, or an absolute path
+    ladder: str
+    target_ref: TargetRef
+    keep: bool = False
+    flow_run: str | None = None  # Prefect's id of the run
+
+
 class RunRecord(_Value):
     schema_: Literal[1] = Field(1, alias="schema", serialization_alias="schema")
     run_id: str
@@ -203,5 +225,7 @@ class RunRecord(_Value):
     attempts: tuple[Attempt, ...] = ()
     winner: int | None = None
     halt: Halt | None = None
+    asked: Asked | None = None
+    resumed_at: tuple[datetime, ...] = ()
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)

@@ -160,6 +160,21 @@ def test_a_flow_killed_in_mid_load_leaves_the_host_empty(prefect: Prefect, loadi
     assert RunOutcome.RUNNING is host.record().outcome   # in a file: a killed run
 
 
+def test_a_rerun_of_a_killed_flow_goes_on_with_its_run(prefect: Prefect, loading: tuple[str, Rehearsed]) -> None:
+    run_id, host = loading
+    for pid in children(prefect.worker.pid):
+        os.kill(pid, signal.SIGKILL)
+    _until(lambda: prefect.state(run_id)[0] in ENDED and not host.left())
+    host.story.write_text(LOADS_FOR_EVER.replace("load_s = 600.0", "load_s = 1.0"))
+    prefect.ask(f"/flow_runs/{run_id}/set_state", state={"type": "SCHEDULED", "name": "AwaitingRetry"}, force=True)
+    _until(lambda: prefect.state(run_id)[0] in ENDED, within_s=180)
+    assert ("COMPLETED", "Serving") == prefect.state(run_id)
+    assert 1 == len(list(host.runs.iterdir()))
+    record = host.record()
+    assert [("auto", "aborted"), ("auto", "passed")] == [(a.rung, a.outcome.value) for a in record.attempts]
+    assert 1 == len(record.resumed_at)
+
+
 @pytest.fixture
 def loading(prefect: Prefect, tmp_path: Path) -> tuple[str, Rehearsed]:
     """A run whose server is in the middle of its load."""
