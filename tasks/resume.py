@@ -9,7 +9,7 @@ from tasks.pure.record import Asked, RunRecord, TargetRef
 from tasks.pure.resume import other_inputs
 from tasks.store import read_record
 
-__all__ = ["anywhere", "asked", "check_same", "run_folder", "run_of_flow", "to_resume"]
+__all__ = ["anywhere", "asked", "check_same", "run_folder", "run_of_flow", "target_ref", "to_resume"]
 
 
 def run_folder(root: Path, name: str) -> Path:
@@ -40,7 +40,7 @@ def run_of_flow(root: Path, flow_run: str) -> str | None:
 
 def check_same(folder: Path, record: RunRecord, inputs: Inputs) -> None:
     """Raises: BadInput when target or ladder are not those that the run began with."""
-    changed = other_inputs(record, target=_ref(inputs.target), ladder_sha256=inputs.ladder_sha256)
+    changed = other_inputs(record, target=target_ref(inputs.target), ladder_sha256=inputs.ladder_sha256)
     if changed:
         raise BadInput(folder, "", changed)
 
@@ -48,11 +48,12 @@ def check_same(folder: Path, record: RunRecord, inputs: Inputs) -> None:
 def asked(target: str, ladder: str, inputs: Inputs, *, keep: bool, flow_run: str | None) -> Asked:
     """What the record keeps of a person's words, with paths that hold from any folder."""
     return Asked(
-        target=anywhere(target), ladder=anywhere(ladder), target_ref=_ref(inputs.target), keep=keep, flow_run=flow_run
+        target=anywhere(target), ladder=anywhere(ladder), target_ref=target_ref(inputs.target), keep=keep, flow_run=flow_run
     )
 
 
-def _ref(target: Target) -> TargetRef:
+def target_ref(target: Target) -> TargetRef:
+    """What makes it the same target."""
     return TargetRef(**{name: getattr(target, name) for name in TargetRef.model_fields})
 
 
