@@ -24,16 +24,18 @@ from tasks.attempt import Book, skipped
 from tasks.deadline import Deadline
 from tasks.faults import StageReport
 from tasks.host import HostError, HostKeyRefused, HostLost, HostUnreachable
+from tasks.install import Installed, NotInstalled, WantedBuild, mark_good
 from tasks.opening import HostBusy, open_session, remember_build, seen_build
 from tasks.pure.expect import cannot_serve
 from tasks.pure.ladder_plan import check_args
 from tasks.pure.names import RUN_STATES, state_name
 from tasks.pure.plan import Unspellable, Wanted, build_plan
-from tasks.pure.record import Attempt, Build, Halt, HostSummary, LadderRef, Move, RunRecord
+from tasks.pure.record import Attempt, Build, Halt, HostSummary, LadderRef, Move, RunRecord, Source
 from tasks.pure.redact import Redactor
 from tasks.pure.report import headline
 from tasks.pure.resume import decisive, other_build, reopened, unseen_end
 from tasks.pure.walker import End, Try, next_move
+from tasks.repeat import recipe_of, resolve_and_compare
 from tasks.resume import asked, check_same, run_of_flow, to_resume
 from tasks.runlog import RunLog, log
 from tasks.session import Session
@@ -60,7 +62,7 @@ def _run_name() -> str:
 @flow(name="glm5-bringup", flow_run_name=_run_name, retries=0, persist_result=False)
 def bringup(
     target: str = "rehearsal", ladder: str = DEFAULT_LADDER, runs: str | None = None, keep: bool = False,
-    resume: str | None = None, again: bool = False,
+    resume: str | None = None, again: bool = False, ref: str | None = None, force: bool = False,
 ) -> State[RunEnd]:  # fmt: skip
     """Bring a model up on a host: try the ladder's rungs until one serves right tokens, and say why.
 
@@ -72,6 +74,9 @@ def bringup(
         resume: id or folder of a run to go on with; target and ladder are then those that it began with. Prefect's
             "retry" of a flow run does the same.
         again: with `resume`: try once more what has failed before on the same build
+        ref: branch, tag, commit, release or wheel: install it first, by the target's recipe, into an environment of its
+            own. Where the last run had the same build on the same host, this one is skipped.
+        force: run even then
     """
     root, now, flow_run = runs_root(runs), datetime.now(UTC), runtime.flow_run.get_id()
     if resume is None and runtime.flow_run.get_run_count() > 1:
@@ -79,14 +84,18 @@ def bringup(
     if resume is not None:
         return _go_on(root, resume, keep, again, now)
     inputs = load_inputs(target, ladder)
+    wanted, repeated = _wanted(inputs, ref, root)
+    if repeated and not force:
+        return _skipped(root, repeated)
     run_id = f"{now:%Y%m%d-%H%M%S}-{inputs.target.name}-{secrets.token_hex(2)}"
     record = RunRecord(
         run_id=run_id, started_at=now, target=inputs.target.name,
         ladder=LadderRef(name=inputs.ladder_name, sha256=inputs.ladder_sha256),
         build=Build(engine=inputs.engine.name), host=HostSummary(name=inputs.target.name),
-        lease_s=inputs.target.lease_s, asked=asked(target, ladder, inputs, keep=keep, flow_run=flow_run),
+        lease_s=inputs.target.lease_s, asked=asked(target, ladder, inputs, keep=keep, ref=ref, flow_run=flow_run),
+        source=_source(wanted),
     )  # fmt: skip
-    return _sitting(_Run(inputs, RunFolder(root, run_id, _redactor(inputs)), record))
+    return _sitting(_Run(inputs, RunFolder(root, run_id, _redactor(inputs)), record, wanted=wanted))
 
 
 def _go_on(root: Path, run: str, keep: bool, again: bool, now: datetime) -> State[RunEnd]:
@@ -95,7 +104,30 @@ def _go_on(root: Path, run: str, keep: bool, again: bool, now: datetime) -> Stat
     check_same(folder, before, inputs)
     record = reopened(before, now).model_copy(update={"asked": words.model_copy(update={"keep": keep or words.keep})})
     at = RunFolder(folder.parent, before.run_id, _redactor(inputs))
-    return _sitting(_Run(inputs, at, record, before=before, again=again))
+    wanted = None
+    if before.source is not None:  # the build that it began with, wherever its branch is now
+        same = before.source.commit or before.source.ref
+        wanted, _ = _wanted(inputs, same, root)
+    return _sitting(_Run(inputs, at, record, before=before, again=again, wanted=wanted))
+
+
+def _wanted(inputs: Inputs, ref: str | None, root: Path) -> tuple[WantedBuild | None, RunRecord | None]:
+    """The build to install, and the run that this one would repeat."""
+    if ref is None:
+        return None, None
+    return resolve_and_compare(inputs, recipe_of(inputs.target), ref, root)
+
+
+def _source(wanted: WantedBuild | None) -> Source | None:
+    return Source(ref=wanted.ref.text, commit=wanted.commit, key=wanted.key) if wanted else None
+
+
+def _skipped(root: Path, last: RunRecord) -> State[RunEnd]:
+    what = last.source.commit or last.source.ref if last.source else ""
+    note = f"skipped: {what} on the same host came to '{last.outcome}' in {last.run_id}, and nothing has changed"
+    get_run_logger().info(note)
+    end = RunEnd(last.outcome, str(root / last.run_id), Halt(reason=note, by="user"))
+    return Completed(name="Skipped", message=note, data=end)
 
 
 def _sitting(run: "_Run") -> State[RunEnd]:
@@ -118,13 +150,13 @@ class _Run:
 
     def __init__(
         self, inputs: Inputs, folder: RunFolder, record: RunRecord, *, before: RunRecord | None = None,
-        again: bool = False,
+        again: bool = False, wanted: WantedBuild | None = None,
     ) -> None:  # fmt: skip
         self.inputs, self.folder, self.record, self.before = inputs, folder, record, before
         self.keep = record.asked is not None and record.asked.keep
         self.trail = list(record.attempts)
         self.counting: list[Attempt] = []  # of those before this sitting, what the next move rests on
-        self.earlier, self.again = len(self.trail), again
+        self.earlier, self.again, self.wanted = len(self.trail), again, wanted
         self.book: Book | None = None
 
     def go(self) -> State[RunEnd]:
@@ -167,6 +199,8 @@ class _Run:
             self.inputs, self.folder, self.record.run_id, show=SHOW.get(), earlier=last.id if last else None
         ) as session:
             as_it_is: Any = quote(session)  # Prefect would walk through it to look for futures
+            if self.wanted is not None and (end := self._install(session, self.wanted)):
+                return end
             session.capabilities = steps.probe(as_it_is, self.inputs.target.name)
             build = session.capabilities.build
             self._same_build(build)
@@ -182,6 +216,21 @@ class _Run:
                 return End(RunOutcome.STOPPED, Halt(reason=refused, by="preflight"))
             self.counting = [] if self.again else decisive(self.trail, serves=session.kept)
             return self._walk(session)
+
+    def _install(self, session: Session, wanted: WantedBuild) -> End | None:
+        """The build onto the host; the run's budget begins after it. The end of the run when it cannot be had."""
+        quoted: Any = (quote(session), quote(wanted), quote(recipe_of(session.target)))
+        done = _result(steps.install(*quoted, wanted.key, return_state=True))
+        assert isinstance(done, Installed | NotInstalled)
+        found = {"diagnosis": done.diagnosis} if isinstance(done, NotInstalled) else {"cached": done.cached}
+        source = self.record.source.model_copy(update=found) if self.record.source else None
+        self.record = self.record.model_copy(update={"source": source})
+        self._store()
+        if isinstance(done, NotInstalled):
+            return End(RunOutcome.STOPPED, Halt(reason=done.diagnosis.means, by="preflight"))
+        session.target = session.target.model_copy(update={"python": done.python})
+        session.deadline = Deadline.after(session.ladder.budget.wall_s)
+        return None
 
     def _same_build(self, build: Build) -> None:
         changed = other_build(self.before, build) if self.before else None
@@ -207,6 +256,8 @@ class _Run:
             self._store()
             if entry.outcome is AttemptOutcome.PASSED:
                 remember_build(session, self.record.build)
+                if self.wanted is not None:
+                    mark_good(session.host, session.target, self.wanted, deadline=session.call())
             if entry.outcome is AttemptOutcome.ABORTED:
                 return self._aborted(session, entry)
 

@@ -32,6 +32,8 @@ def run(
     keep: Annotated[bool, typer.Option(help="leave the server running after it passed; end it with `stop`")] = False,
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="go on with this run: its id or folder")] = None,
     again: Annotated[bool, typer.Option(help="with --resume: try again what failed before on this build")] = False,
+    ref: Annotated[str | None, typer.Option(help="install this branch, tag, commit, release or wheel first")] = None,
+    force: Annotated[bool, typer.Option(help="with --ref: run although the last run had the same build")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Walk the ladder on a host until a rung serves right tokens, and say why each other did not.
@@ -48,7 +50,7 @@ def run(
         _go(words.target, words.ladder, runs, keep, as_json, resume=str(folder), again=again)
     if target is None:
         raise BadInput("run", "--target", "needs a host: a name in settings/targets/, or a path")
-    _go(target, ladder or DEFAULT_LADDER, runs, keep, as_json)
+    _go(target, ladder or DEFAULT_LADDER, runs, keep, as_json, ref=ref, force=force)
 
 
 def rehearse(
@@ -69,7 +71,7 @@ def rehearse(
 
 def _go(
     target: str, ladder: str, runs: str | None, keep: bool, as_json: bool, *, resume: str | None = None,
-    again: bool = False,
+    again: bool = False, ref: str | None = None, force: bool = False,
 ) -> NoReturn:  # fmt: skip
     inputs = load_inputs(target, ladder)  # a slip is told before anything is started
     if resume is not None:
@@ -81,7 +83,8 @@ def _go(
         LISTENERS.set((live.hear,))
         SHOW.set(live.show)
         state = bringup(
-            target=target, ladder=ladder, runs=runs, keep=keep, resume=resume, again=again, return_state=True
+            target=target, ladder=ladder, runs=runs, keep=keep, resume=resume, again=again, ref=ref, force=force,
+            return_state=True,
         )  # fmt: skip
     end = state.result(raise_on_failure=False)
     if isinstance(end, BaseException):
@@ -92,6 +95,8 @@ def _go(
         print(record.model_dump_json())
     else:
         console = Console()
+        if state.name == "Skipped":
+            console.print(end.halt.reason, soft_wrap=True, highlight=False)
         console.print(branch_table(record))
         for what in ("record.json", "report.md"):
             console.print(f"{what:<12} {end.folder}/{what}", soft_wrap=True, highlight=False)

@@ -45,11 +45,14 @@ def check_same(folder: Path, record: RunRecord, inputs: Inputs) -> None:
         raise BadInput(folder, "", changed)
 
 
-def asked(target: str, ladder: str, inputs: Inputs, *, keep: bool, flow_run: str | None) -> Asked:
+def asked(
+    target: str, ladder: str, inputs: Inputs, *, keep: bool, ref: str | None, flow_run: str | None
+) -> Asked:
     """What the record keeps of a person's words, with paths that hold from any folder."""
     return Asked(
-        target=anywhere(target), ladder=anywhere(ladder), target_ref=target_ref(inputs.target), keep=keep, flow_run=flow_run
-    )
+        target=anywhere(target), ladder=anywhere(ladder), target_ref=target_ref(inputs.target), keep=keep, ref=ref,
+        flow_run=flow_run,
+    )  # fmt: skip
 
 
 def target_ref(target: Target) -> TargetRef:

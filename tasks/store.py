@@ -55,6 +55,10 @@ class RunFolder:
         """The server's log is read from its first byte: what an earlier reader copied goes."""
         path.unlink(missing_ok=True)
 
+    def append_install_log(self, content: bytes) -> None:
+        """Add what an installer was asked and said."""
+        self.append_log(self.path / "install.log", content)
+
     def append_log(self, path: Path, content: bytes) -> None:
         """Add what was read. Bytes go in as they came, but for secrets."""
         path.parent.mkdir(exist_ok=True)

@@ -28,6 +28,7 @@ __all__ = [
     "RawFile",
     "ReplyVerdict",
     "RunRecord",
+    "Source",
     "StageResult",
     "TargetRef",
 ]
@@ -208,7 +209,18 @@ class Asked(_Value):
     ladder: str
     target_ref: TargetRef
     keep: bool = False
+    ref: str | None = None
     flow_run: str | None = None  # Prefect's id of the run
+
+
+class Source(_Value):
+    """Where the build came from, when the run put it on the host itself."""
+
+    ref: str  # as asked for: a branch, tag, commit, release or wheel
+    commit: str | None = None  # what it was then
+    key: str  # the folder of its environment on the host
+    cached: bool | None = None  # it was there already; None = it did not get there
+    diagnosis: Diagnosis | None = None  # why it could not be installed
 
 
 class RunRecord(_Value):
@@ -226,6 +238,7 @@ class RunRecord(_Value):
     winner: int | None = None
     halt: Halt | None = None
     asked: Asked | None = None
+    source: Source | None = None
     resumed_at: tuple[datetime, ...] = ()
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
