@@ -175,30 +175,100 @@ def test_a_rerun_of_a_killed_flow_goes_on_with_its_run(prefect: Prefect, loading
     assert 1 == len(record.resumed_at)
 
 
+@pytest.mark.chaos
+def test_a_worker_told_to_stop_ends_its_run_and_leaves_the_host_empty(apart: Prefect, tmp_path: Path) -> None:
+    run_id, host = _loading(apart, tmp_path)
+    apart.worker.send_signal(signal.SIGTERM)
+    apart.worker.wait(60)
+    _until(lambda: not host.left(), within_s=LEASE_S + 60)
+    record = host.record()
+    assert (RunOutcome.CANCELLED, ["aborted"]) == (record.outcome, [a.outcome.value for a in record.attempts])
+    assert apart.state(run_id)[0] in ENDED
+
+
+@pytest.mark.chaos
+def test_a_killed_worker_leaves_a_run_that_ends_by_itself(apart: Prefect, tmp_path: Path) -> None:
+    run_id, host = _loading(apart, tmp_path, load_s="20.0")
+    for pid in (*children(apart.worker.pid), apart.worker.pid):
+        os.kill(pid, signal.SIGKILL)
+    apart.worker.wait(10)
+    _until(lambda: apart.state(run_id)[0] in ENDED, within_s=180)
+    assert ("COMPLETED", "Serving") == apart.state(run_id)
+    assert RunOutcome.SERVING is host.record().outcome
+    _until(lambda: not host.left(), within_s=LEASE_S + 60)
+
+
+@pytest.mark.chaos
+def test_a_server_that_is_away_in_mid_run_costs_the_run_nothing(apart: Prefect, tmp_path: Path) -> None:
+    run_id, host = _loading(apart, tmp_path, load_s="15.0")
+    port = httpx.URL(apart.env["PREFECT_API_URL"]).port
+    server = next(p for p in _processes() if f"--port\0{port}\0".encode() in p[1] and b"server\0start" in p[1])
+    os.killpg(server[0], signal.SIGKILL)
+    with serving(apart.env):
+        _until(lambda: apart.state(run_id)[0] in ENDED, within_s=240)
+        assert ("COMPLETED", "Serving") == apart.state(run_id)
+    record = host.record()
+    assert (RunOutcome.SERVING, ["passed"]) == (record.outcome, [a.outcome.value for a in record.attempts])
+    _until(lambda: not host.left(), within_s=LEASE_S + 60)
+
+
 @pytest.fixture
-def loading(prefect: Prefect, tmp_path: Path) -> tuple[str, Rehearsed]:
-    """A run whose server is in the middle of its load."""
-    story = tmp_path / "loads-for-ever.toml"
-    story.write_text(LOADS_FOR_EVER)
-    host = Rehearsed(tmp_path, story).written()
+def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefect]:
+    """Server and worker of one test alone: it breaks them. The worker is the launcher that systemd runs."""
+    home = tmp_path_factory.mktemp("prefect")
+    env = environment(_own(home), _free_port())
+    with serving(env):
+        worker = subprocess.Popen([sys.executable, "-m", "deployments.worker"], env=env, cwd=ROOT)
+        try:
+            yield _deployed(Prefect(env, worker, home))
+        finally:
+            if worker.poll() is None:
+                worker.terminate()
+                worker.wait(60)
+
+
+def _loading(prefect: Prefect, folder: Path, load_s: str = "600.0") -> tuple[str, Rehearsed]:
+    """A run in the middle of its load."""
+    story = folder / "loads.toml"
+    story.write_text(LOADS_FOR_EVER.replace("600.0", load_s))
+    host = Rehearsed(folder, story).written()
     run_id = prefect.submit("glm5-bringup/glm5-bringup", host)
     _until(lambda: prefect.steps(run_id).get("auto: ready") == "Running")
     assert host.left()
     return run_id, host
 
 
+def _processes() -> Iterator[tuple[int, bytes]]:
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            yield int(path.name), (path / "cmdline").read_bytes()
+
+
+@pytest.fixture
+def loading(prefect: Prefect, tmp_path: Path) -> tuple[str, Rehearsed]:
+    """A run whose server is in the middle of its load."""
+    return _loading(prefect, tmp_path)
+
+
 @pytest.fixture(scope="module")
 def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefect]:
     """Server and worker with a home of their own, and both deployments."""
     home = tmp_path_factory.mktemp("prefect")
-    own = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "BRINGUP_"))}
-    own |= {"PREFECT_HOME": str(home), "BRINGUP_CHECKOUT": str(ROOT), "BRINGUP_RUN__POLL_S": "0.2"}
-    env = environment(own, _free_port())
+    env = environment(_own(home), _free_port())
     with serving(env), working(env) as worker:
-        prefect = Prefect(env, worker, home)
-        _until(lambda: httpx.get(f"{env['PREFECT_API_URL']}/work_pools/{POOL}", timeout=30.0).is_success)
-        prefect.cli("--no-prompt", "deploy", "--all", "--prefect-file", "deployments/prefect.yaml")
-        yield prefect
+        yield _deployed(Prefect(env, worker, home))
+
+
+def _own(home: Path) -> dict[str, str]:
+    own = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "BRINGUP_"))}
+    return own | {"PREFECT_HOME": str(home), "BRINGUP_CHECKOUT": str(ROOT), "BRINGUP_RUN__POLL_S": "0.2"}
+
+
+def _deployed(prefect: Prefect) -> Prefect:
+    """Both deployments, once the worker has made its pool."""
+    _until(lambda: httpx.get(f"{prefect.env['PREFECT_API_URL']}/work_pools/{POOL}", timeout=30.0).is_success)
+    prefect.cli("--no-prompt", "deploy", "--all", "--prefect-file", "deployments/prefect.yaml")
+    return prefect
 
 
 def _toml(value: object, here: str) -> str:
