@@ -18,7 +18,8 @@ from tasks.install import WantedBuild
 from tasks.pure.record import Build, Halt, HostSummary, LadderRef, RunRecord, Source
 from tasks.pure.redact import Redactor
 from tasks.pure.resume import reopened
-from tasks.repeat import recipe_of, resolve_and_compare
+from tasks.pure.tell import news
+from tasks.repeat import recipe_of, records, resolve_and_compare
 from tasks.resume import asked, check_same, run_of_flow, to_resume
 from tasks.runlog import RunLog
 from tasks.store import RunFolder, runs_root
@@ -108,7 +109,18 @@ def _sitting(run: Run) -> State[RunEnd]:
     folder = run.folder
     with folder.held():
         with RunLog(folder.events_path, run.record.run_id, folder.redactor, _prefect_listener(), *LISTENERS.get()):
-            return run.go()
+            state = run.go()
+            _tell(run.record, folder.path.parent)
+            return state
+
+
+def _tell(record: RunRecord, root: Path) -> None:
+    """The event that automations wait for (deployments/automations.yaml)."""
+    told = news(record, list(records(root)))
+    if told is not None:
+        get_run_logger().info(told.payload["text"])
+        resource = {"prefect.resource.id": f"bringup.target.{record.target}", "prefect.resource.name": record.target}
+        emit_event(f"bringup.{told.event}", resource=resource, payload=dict(told.payload))
 
 
 def _redactor(inputs: Inputs) -> Redactor:

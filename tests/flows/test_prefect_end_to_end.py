@@ -3,6 +3,7 @@
 One server for the whole module (10 s to start). The host is the rehearsal's: this machine, with stories of our own.
 """
 
+import json
 import os
 import signal
 import socket
@@ -10,9 +11,11 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import httpx
@@ -43,6 +46,24 @@ pace    = { import_s = 0.2, init_s = 0.2, load_s = 600.0 }
 [expect]
 outcome = "serving"
 trail   = [{ rung = "auto", outcome = "passed" }]
+"""
+
+
+SERVES_AT_ONCE = """
+why     = "all is well"
+release = "0.5.9"
+speed   = 16.0
+
+[expect]
+outcome = "serving"
+trail   = [{ rung = "auto", outcome = "passed" }]
+"""
+
+DIES_WHILE_LOADING = """
+[[fault]]
+why  = "and then it is not"
+at   = "load"
+does = "die"
 """
 
 
@@ -175,6 +196,47 @@ def test_a_rerun_of_a_killed_flow_goes_on_with_its_run(prefect: Prefect, loading
     assert 1 == len(record.resumed_at)
 
 
+def test_people_are_told_what_since_when_and_what_to_do(prefect: Prefect, tmp_path: Path) -> None:
+    story = tmp_path / "story.toml"
+    story.write_text(SERVES_AT_ONCE)
+    host = Rehearsed(tmp_path, story).written()
+    with _receiver() as (url, heard):
+        env = {**prefect.env, "BRINGUP_NOTIFY_URL": url}
+        told = subprocess.run(
+            [sys.executable, "-m", "deployments.notify"], cwd=ROOT, env=env, capture_output=True, text=True, check=False
+        )
+        assert 0 == told.returncode, told.stderr
+        first = prefect.submit("glm5-bringup/glm5-bringup", host)
+        _until(lambda: prefect.state(first)[0] in ENDED, within_s=120)
+        good = host.record()
+        story.write_text(SERVES_AT_ONCE + DIES_WHILE_LOADING)
+        second = prefect.submit("glm5-bringup/glm5-bringup", host)
+        _until(lambda: prefect.state(second)[0] in ENDED, within_s=120)
+        _until(lambda: bool(heard))
+    # That it served at first is no news.
+    assert [("bringup.regressed", "gpu-host")] == [(h["event"], h["target"]) for h in heard]
+    assert good.run_id in heard[0]["text"]
+    assert "To do: " in heard[0]["text"]
+
+
+@contextmanager
+def _receiver() -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """An HTTP server on loopback, and the JSON that was posted to it."""
+    heard: list[dict[str, str]] = []
+
+    class Post(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            heard.append(json.loads(body) if isinstance(body, str) else body)
+            self.send_response(200)
+            self.end_headers()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Post) as receiver:
+        Thread(target=receiver.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{receiver.server_port}/", heard
+        receiver.shutdown()
+
+
 @pytest.mark.chaos
 def test_a_worker_told_to_stop_ends_its_run_and_leaves_the_host_empty(apart: Prefect, tmp_path: Path) -> None:
     run_id, host = _loading(apart, tmp_path)
@@ -261,7 +323,8 @@ def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefect]:
 
 def _own(home: Path) -> dict[str, str]:
     own = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "BRINGUP_"))}
-    return own | {"PREFECT_HOME": str(home), "BRINGUP_CHECKOUT": str(ROOT), "BRINGUP_RUN__POLL_S": "0.2"}
+    ours = {"BRINGUP_CHECKOUT": str(ROOT), "BRINGUP_RUN__POLL_S": "0.2", "BRINGUP_RUN__API_PORT": str(_free_port())}
+    return own | ours | {"PREFECT_HOME": str(home)}
 
 
 def _deployed(prefect: Prefect) -> Prefect:
