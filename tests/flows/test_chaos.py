@@ -136,7 +136,7 @@ FAULTS = {
     "ssh-frozen-and-back": Fault(_freeze_ssh, GOES_ON),
     "ssh-gone": Fault(_bury_host, (RunOutcome.HOST_LOST,), elsewhere=True),
     "disk-full-here": Fault(lambda s: _fill(s.machine.runs), (RunOutcome.RUNNING, RunOutcome.ERROR), disk="runs"),
-    "disk-full-there": Fault(lambda s: _fill(s.machine.state), (*GOES_ON, RunOutcome.HOST_LOST), disk="state"),
+    "disk-full-there": Fault(lambda s: _fill(s.machine.state), (*GOES_ON, RunOutcome.ERROR), disk="state"),
     "two-at-once": Fault(_second_run, GOES_ON, elsewhere=True),
 }
 MATRIX = [
