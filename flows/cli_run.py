@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -13,10 +13,11 @@ from flows.cli_show import branch_table
 from flows.listeners import LISTENERS, SHOW
 from flows.live import Live
 from settings.inputs import DEFAULT_LADDER, load_inputs
-from settings.source import find
+from settings.source import BadInput, find
 from settings.story import ladder_of, load_story
 from settings.words import EXIT_OF, ExitCode
-from tasks.store import read_record
+from tasks.resume import anywhere, check_same, to_resume
+from tasks.store import read_record, runs_root
 
 __all__ = ["rehearse", "run"]
 
@@ -25,18 +26,32 @@ AsJson = Annotated[bool, typer.Option("--json", help="print the record, and noth
 
 
 def run(
-    target: Annotated[str, typer.Option(help="name in settings/targets/, or a path")],
-    ladder: Annotated[str, typer.Option(help="name in settings/ladders/, or a path")] = DEFAULT_LADDER,
+    target: Annotated[str | None, typer.Option(help="name in settings/targets/, or a path")] = None,
+    ladder: Annotated[str | None, typer.Option(help="name in settings/ladders/, or a path")] = None,
     runs: RunsDir = None,
     keep: Annotated[bool, typer.Option(help="leave the server running after it passed; end it with `stop`")] = False,
     lock: Annotated[str | None, typer.Option(help="a run.lock.toml: run exactly that, in place of a ladder")] = None,
+    resume: Annotated[str | None, typer.Option(metavar="RUN", help="go on with this run: its id or folder")] = None,
+    again: Annotated[bool, typer.Option(help="with --resume: try again what failed before on this build")] = False,
+    ref: Annotated[str | None, typer.Option(help="install this branch, tag, commit, release or wheel first")] = None,
+    force: Annotated[bool, typer.Option(help="with --ref: run although the last run had the same build")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Walk the ladder on a host until a rung serves right tokens, and say why each other did not.
 
     Example: bringup run --target settings/targets/gpu8.toml --ladder glm5-sm120
     """
-    _go(target, ladder, runs, keep, as_json, lock)
+    if again and resume is None:
+        raise BadInput("run", "--again", "goes with --resume RUN")
+    if resume is not None:
+        folder, _, words = to_resume(runs_root(runs), resume)
+        for flag, given, begun_with in (("--target", target, words.target), ("--ladder", ladder, words.ladder)):
+            if given is not None and anywhere(given) != begun_with:
+                raise BadInput("run", flag, f"is {given}, but {folder.name} began with {begun_with}")
+        _go(words.target, words.ladder, runs, keep, as_json, resume=str(folder), again=again)
+    if target is None:
+        raise BadInput("run", "--target", "needs a host: a name in settings/targets/, or a path")
+    _go(target, ladder or DEFAULT_LADDER, runs, keep, as_json, ref=ref, force=force, lock=lock)
 
 
 def rehearse(
@@ -56,16 +71,22 @@ def rehearse(
 
 
 def _go(
-    target: str, ladder: str, runs: str | None, keep: bool, as_json: bool, lock: str | None = None
-) -> None:
-    load_inputs(target, ladder, lock)  # a slip is told before anything is started
+    target: str, ladder: str, runs: str | None, keep: bool, as_json: bool, *, resume: str | None = None,
+    again: bool = False, ref: str | None = None, force: bool = False, lock: str | None = None,
+) -> NoReturn:  # fmt: skip
+    inputs = load_inputs(target, ladder, lock)  # a slip is told before anything is started
+    if resume is not None:
+        check_same(Path(resume), read_record(Path(resume)), inputs)
     _quiet_prefect()
     from flows.bringup import RunEnd, bringup  # Prefect takes a second to import
 
     with Live(quiet=as_json) as live:
         LISTENERS.set((live.hear,))
         SHOW.set(live.show)
-        state = bringup(target=target, ladder=ladder, runs=runs, keep=keep, lock=lock, return_state=True)
+        state = bringup(
+            target=target, ladder=ladder, runs=runs, keep=keep, lock=lock, resume=resume, again=again, ref=ref,
+            force=force, return_state=True,
+        )  # fmt: skip
     end = state.result(raise_on_failure=False)
     if isinstance(end, BaseException):
         raise end
@@ -75,6 +96,8 @@ def _go(
         print(record.model_dump_json())
     else:
         console = Console()
+        if state.name == "Skipped":
+            console.print(end.halt.reason, soft_wrap=True, highlight=False)
         console.print(branch_table(record))
         for what in ("record.json", "report.html"):
             console.print(f"{what:<12} {end.folder}/{what}", soft_wrap=True, highlight=False)

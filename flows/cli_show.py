@@ -11,12 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from settings.inputs import load_ladder
-from settings.source import BadInput, find, nearest
+from settings.source import BadInput, find
 from tasks.deadline import Deadline, pause
 from tasks.pure.draw import draw, ladder_tree, run_tree
 from tasks.pure.explain import explain as lines_of
 from tasks.pure.record import RunRecord
 from tasks.pure.report import branch_rows, headline
+from tasks.resume import run_folder
 from tasks.store import newest_run, read_record, runs_root
 
 __all__ = ["branch_table", "explain", "folder_of", "ladder", "logs", "show"]
@@ -116,10 +117,4 @@ def branch_table(record: RunRecord) -> Table:
 def folder_of(run: str | None, runs: str | None) -> Path:
     """The folder of the run that a person means: an id, a path, or the newest. Raises: BadInput."""
     root = runs_root(runs)
-    if run is None:
-        return newest_run(root)
-    for folder in (Path(run), root / run):
-        if folder.is_dir():
-            return folder
-    have = [p.parent.name for p in root.glob("*/record.json")]
-    raise BadInput(root, run, "no such run", nearest(run, have))
+    return newest_run(root) if run is None else run_folder(root, run)

@@ -36,6 +36,7 @@ class Target(BaseSettings):
     state_dir: str = Field("~/.glm5-bringup", description="folder on the host for the supervisor (mode 0700)")
     model: str = Field(description="model path on the host, or hub id")
     gpus: int = Field(0, ge=0, description="GPUs that a run takes; 0 = none (CPU)")
+    recipe: str | None = Field(None, description="how builds get there: name in settings/recipes/, or a path")
     lease_s: float = Field(90.0, ge=1, description="seconds a server outlives its orchestrator")
 
     @field_validator("name")

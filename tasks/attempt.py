@@ -1,6 +1,7 @@
 """One attempt being written down while it happens, so that whatever ends it leaves a true entry."""
 
 import uuid
+from collections.abc import Callable
 
 from settings.words import AttemptOutcome, Phase, Stage
 from tasks.diagnose import excerpt
@@ -20,9 +21,14 @@ _WIDEST = 500  # characters of a log line in the record; the log itself has all
 class Book:
     """Gathers the reports of an attempt's steps. `attempt()` is the entry as things stand."""
 
-    def __init__(self, session: Session, n: int, wanted: Try, plan: LaunchPlan) -> None:
+    def __init__(
+        self, session: Session, n: int, wanted: Try, plan: LaunchPlan, *,
+        id: str | None = None, changed: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """`id`: of the attempt that is taken up again. `changed` is called after each report."""
         self.session, self.n, self.wanted, self.plan = session, n, wanted, plan
-        self.id = f"{n:02d}-{wanted.rung}-{uuid.uuid4().hex[:6]}"
+        self.id = id or f"{n:02d}-{wanted.rung}-{uuid.uuid4().hex[:6]}"
+        self.taken_up, self._changed = id is not None, changed
         self.reports: list[StageReport] = []
         self.server: Server | None = None
         self._cut: tuple[Diagnosis, AttemptOutcome] | None = None
@@ -41,6 +47,7 @@ class Book:
     def add(self, report: StageReport) -> StageReport:
         self.reports.append(report)
         self.server = report.server or self.server
+        self._changed()
         return report
 
     @property
@@ -67,6 +74,16 @@ class Book:
         else:
             phase = self.server.watch.phase if self.server else Phase.ARGS
             self._cut = cause.aborted(kind, stage, phase, why), AttemptOutcome.ABORTED
+
+    def under_way(self) -> Attempt:
+        """The entry while it goes on: what would be true if we were killed now. A failure that was found stands."""
+        if self.outcome is not AttemptOutcome.PASSED:
+            return self.attempt()
+        stage = self.reports[-1].result.stage if self.reports else Stage.PREFLIGHT
+        phase = self.server.watch.phase if self.server else Phase.ARGS
+        cut = cause.aborted("interrupted", stage, phase, "it was under way when this was written")
+        now = {"outcome": AttemptOutcome.ABORTED, "failed_stage": cut.stage, "diagnosis": cut}
+        return self.attempt().model_copy(update=now)
 
     def attempt(self) -> Attempt:
         """The entry for the record."""

@@ -128,7 +128,12 @@ def account_for(server: Server, stage: Stage, ended: ExitInfo | None) -> tuple[D
     if ended is not None and ended.by != "self":
         kind = "interrupted" if ended.by == "stop" else "lease_expired"  # the supervisor's death is the host's, too
         why = f"the server was ended by us, not by a fault of its own ({exit_text(ended)})"
+        if ended.by == "supervisor" and not ended.why:
+            why = "our supervisor on the host was gone (killed, or the host went down), and the server with it"
         return cause.aborted(kind, stage, found.phase, why), AttemptOutcome.ABORTED
+    if found.kind in ("none", "unknown") and ended is None:  # no rung's failure: the host itself cannot say
+        why = "nobody on the host could say how the server ended: is its disk full, or our supervisor gone?"
+        return cause.aborted("lease_expired", stage, found.phase, why), AttemptOutcome.ABORTED
     if found.kind in ("none", "unknown"):
         unknown = cause.ended_without_cause(stage, found.phase, exit_text(ended))
         seen = {"evidence": found.evidence, "also_seen": found.also_seen}

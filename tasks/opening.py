@@ -19,7 +19,7 @@ from tasks.pure.record import Build
 from tasks.runlog import log
 from tasks.session import Progress, Session
 from tasks.store import RunFolder
-from tasks.supervisor import Busy, Supervisor
+from tasks.supervisor import Acquired, Busy, Supervisor
 
 __all__ = ["HostBusy", "open_session", "remember_build", "seen_build"]
 
@@ -36,10 +36,11 @@ class HostBusy(Exception):
 
 @contextmanager
 def open_session(
-    inputs: Inputs, folder: RunFolder, run_id: str, *, show: Callable[[Progress], None]
+    inputs: Inputs, folder: RunFolder, run_id: str, *, show: Callable[[Progress], None], earlier: str | None = None
 ) -> Iterator[Session]:
     """A connected, locked and leased host. On the way out the lock is given back, unless the server was kept.
 
+    `earlier`: id of an attempt of this run whose server may still run. Any other that we find of this run is ended.
     Raises: HostError when there is no connection; HostBusy when another run has the host.
     """
     settings = inputs.settings
@@ -54,9 +55,7 @@ def open_session(
     with connect(inputs.target, deadline=Deadline.after(settings.call_s)) as host:
         target = resolved(inputs.target, host)
         supervisor = supervise(host)
-        taken = supervisor.acquire(deadline=Deadline.after(settings.stop_s))
-        if isinstance(taken, Busy):
-            raise HostBusy(taken)
+        taken, taken_up = _take(supervisor, earlier, settings.stop_s)
         log.info("host.locked", host=target.name, owner=owner, left=list(taken.left))
         session = Session(
             target=target, ladder=inputs.ladder, engine=inputs.engine, catalogue=inputs.catalogue,
@@ -64,7 +63,7 @@ def open_session(
             recheck_suite=inputs.recheck, load_test=inputs.load_test, profiles=inputs.profiles, settings=settings,
             accuracy=_questions(inputs), folder=folder, host=host, supervisor=supervisor,
             show=lambda seen: show(replace(seen, text=folder.redactor.text(seen.text))),
-            deadline=Deadline.after(inputs.ladder.budget.wall_s),
+            deadline=Deadline.after(inputs.ladder.budget.wall_s), kept=taken.kept, taken_up=taken_up,
         )  # fmt: skip
         lease = Lease(
             lambda: supervise(connect(inputs.target, deadline=Deadline.after(settings.call_s))), lease_s=target.lease_s
@@ -73,7 +72,8 @@ def open_session(
             with lease:
                 yield session
         except BaseException:
-            _say_last_word(session, _LAST_WORD_S)
+            if not session.kept:
+                _say_last_word(session, _LAST_WORD_S)
             raise
         if not session.kept:
             _say_last_word(session, settings.stop_s)
@@ -87,6 +87,24 @@ def _questions(inputs: Inputs) -> tuple[AccuracyGate, Questions] | None:
         return gate, read_questions(raw, gate.questions)
     except ValueError as e:
         raise BadInput(gate.dataset, "", str(e)) from e
+
+
+def _take(supervisor: Supervisor, earlier: str | None, stop_s: float) -> tuple[Acquired, str | None]:
+    """The host, and `earlier` when its server still runs or ended with nobody looking. Raises: HostBusy."""
+    taken = _acquire(supervisor, stop_s)
+    found = supervisor.status(earlier, deadline=Deadline.after(stop_s)) if earlier else None
+    if taken.resumed and not (found and found.state == "running"):
+        supervisor.release(deadline=Deadline.after(stop_s))
+        taken = _acquire(supervisor, stop_s)
+    died_unseen = found is not None and found.exit is not None and found.exit.by == "self"
+    return taken, earlier if found and (found.state == "running" or died_unseen) else None
+
+
+def _acquire(supervisor: Supervisor, stop_s: float) -> Acquired:
+    taken = supervisor.acquire(deadline=Deadline.after(stop_s))
+    if isinstance(taken, Busy):
+        raise HostBusy(taken)
+    return taken
 
 
 def _say_last_word(session: Session, patience_s: float) -> None:

@@ -52,6 +52,7 @@ def launch(session: Session, n: int, rung: str, attempt_id: str, plan: LaunchPla
     )
     started = session.supervisor.start(spec, deadline=session.call())
     log_copy = session.folder.log_path(n, rung)
+    session.folder.begin_log(log_copy)
     diagnoser = Diagnoser(session.catalogue, session.milestones, engine=session.engine.name, file=log_copy.name)
     watch = Watch(
         session.host, session.supervisor, attempt_id, session.supervisor.log_path(attempt_id), diagnoser,

@@ -8,12 +8,16 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.states import Completed, Failed
 from prefect.tasks import Task
 
+from settings.recipe import Recipe
 from settings.words import AttemptOutcome
 from tasks import load, stages
 from tasks.accuracy import accuracy as measure_accuracy
 from tasks.attempt import Book
+from tasks.deadline import Deadline
 from tasks.faults import StageReport
 from tasks.host import HostLost, HostUnreachable
+from tasks.install import Installed, NotInstalled, WantedBuild
+from tasks.install import install as put_there
 from tasks.probe import probe as probe_host
 from tasks.pure.capabilities import Capabilities
 from tasks.pure.names import state_name
@@ -21,7 +25,8 @@ from tasks.runlog import log
 from tasks.session import Session
 
 __all__ = [
-    "accuracy", "bench", "decode", "keep", "launch", "preflight", "probe", "recheck", "stop", "wait_ready", "warm_up",
+    "accuracy", "bench", "decode", "install", "keep", "launch", "preflight", "probe", "recheck", "stop", "wait_ready",
+    "warm_up",
 ]  # fmt: skip
 
 
@@ -60,6 +65,17 @@ def probe(session: Session, name: str) -> Capabilities:  # noqa: ARG001 - the na
 
 # The steps of an attempt take its book, a plain object: Prefect walks through dataclasses and models to look for
 # futures, and a session holds the whole catalogue.
+
+
+@task(name="install", task_run_name="install {name}", **_STEP)
+def install(session: Session, wanted: WantedBuild, recipe: Recipe, name: str) -> State[Installed | NotInstalled]:  # noqa: ARG001
+    done = put_there(
+        session.host, session.target, recipe, wanted, deadline=Deadline.after(sum(s.limit_s for s in recipe.step)),
+        keep_log=session.folder.append_install_log,
+    )  # fmt: skip
+    if isinstance(done, NotInstalled):
+        return Failed(name="Not installed", message=done.diagnosis.means, data=done)
+    return Completed(name="Cached" if done.cached else "Installed", message=done.python, data=done)
 
 
 @task(name="preflight", task_run_name="{book.rung}: preflight", **_STEP)

@@ -1,9 +1,11 @@
 """The folder of one run: record, report, logs and raw bench lines; each file is either the old or the new one."""
 
+import fcntl
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -46,6 +48,24 @@ class RunFolder:
     def log_path(self, n: int, rung: str) -> Path:
         """Where the server's log of attempt `n` is kept."""
         return self.path / "logs" / f"{n:02d}-{rung}.log"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """No second process drives this run meanwhile. Raises: BadInput when one does."""
+        with (self.path / ".held").open("w") as f:
+            try:
+                fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as e:
+                raise BadInput(self.path, "", "this run is still going on") from e
+            yield
+
+    def begin_log(self, path: Path) -> None:
+        """The server's log is read from its first byte: what an earlier reader copied goes."""
+        path.unlink(missing_ok=True)
+
+    def append_install_log(self, content: bytes) -> None:
+        """Add what an installer was asked and said."""
+        self.append_log(self.path / "install.log", content)
 
     def append_log(self, path: Path, content: bytes) -> None:
         """Add what was read, but for secrets. A line is looked at again when its rest has come."""

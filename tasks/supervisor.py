@@ -48,6 +48,11 @@ class Acquired:
     resumed: bool
     left: tuple[str, ...] = ()
 
+    @property
+    def kept(self) -> bool:
+        """It is held without a lease, for a server that was kept."""
+        return self.owner.startswith("kept:")
+
 
 @dataclass(frozen=True, slots=True)
 class Holder:

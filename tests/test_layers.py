@@ -36,6 +36,8 @@ TESTS_OF_MANY = {
     "tests/test_lock.py": "reads pyproject.toml and the lock",
     "tests/tasks/pure/diagnose/test_corpus.py": "the package as a whole, on every log of the corpus",
     "tests/tasks/test_host_contract.py": "one contract for both hosts",
+    "tests/flows/test_chaos.py": "every part killed in every stage",
+    "tests/flows/test_nightly.py": "git, recipe, install, ladder and flow over several commits",
     "tests/flows/test_stories.py": "every shipped story through the whole program",
     "tests/flows/test_ways_out.py": "every way out of a run, over a real sshd",
     "tests/tasks/pure/diagnose/test_stream.py": "the whole package as a stream",

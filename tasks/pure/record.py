@@ -14,6 +14,7 @@ from settings.words import Action, AttemptOutcome, Component, Phase, RunOutcome,
 
 __all__ = [
     "AccuracyResult",
+    "Asked",
     "Attempt",
     "BenchPoint",
     "Build",
@@ -31,9 +32,11 @@ __all__ = [
     "RawFile",
     "ReplyVerdict",
     "RunRecord",
+    "Source",
     "StageResult",
     "SuiteFigures",
     "SuiteRef",
+    "TargetRef",
 ]
 
 MoveKind = Literal["goto", "next", "remedy", "retry", "stop", "vary"]
@@ -296,6 +299,37 @@ class Halt(_Value):
     by: HaltBy
 
 
+class TargetRef(_Value):
+    """What makes a target the same one; how it is reached and its secrets do not."""
+
+    host: str
+    python: str
+    state_dir: str
+    model: str
+    gpus: int
+
+
+class Asked(_Value):
+    """What a person asked for, as needed to go on later from another folder or process."""
+
+    target: str  # a name, or an absolute path
+    ladder: str
+    target_ref: TargetRef
+    keep: bool = False
+    ref: str | None = None
+    flow_run: str | None = None  # Prefect's id of the run
+
+
+class Source(_Value):
+    """Where the build came from, when the run put it on the host itself."""
+
+    ref: str  # as asked for: a branch, tag, commit, release or wheel
+    commit: str | None = None  # what it was then
+    key: str  # the folder of its environment on the host
+    cached: bool | None = None  # it was there already; None = it did not get there
+    diagnosis: Diagnosis | None = None  # why it could not be installed
+
+
 class RunRecord(_Value):
     schema_: Literal[1] = Field(1, alias="schema", serialization_alias="schema")
     run_id: str
@@ -312,5 +346,8 @@ class RunRecord(_Value):
     attempts: tuple[Attempt, ...] = ()
     winner: int | None = None
     halt: Halt | None = None
+    asked: Asked | None = None
+    source: Source | None = None
+    resumed_at: tuple[datetime, ...] = ()
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)

@@ -19,16 +19,20 @@ _HOPELESS = 0.1  # share by which a point's output throughput lies below the inc
 
 
 def next_step(
-    ladder: Ladder, trail: Sequence[Attempt], *, spent_s: float = 0.0, components: Mapping[str, Component] | None = None
-) -> Step:
-    """The walk's next step; after a rung has passed, its next variation; at last the end with the best as winner."""
+    ladder: Ladder, trail: Sequence[Attempt], *, spent_s: float = 0.0, before: int = 0,
+    components: Mapping[str, Component] | None = None,
+) -> Step:  # fmt: skip
+    """The walk's next step; after a rung has passed, its next variation; at last the end with the best as winner.
+
+    The arguments are those of `next_move`.
+    """
     walk = [a for a in trail if a.variation is None]
-    step = next_move(ladder, walk, spent_s=spent_s, components=components)
+    step = next_move(ladder, walk, spent_s=spent_s, components=components, before=min(before, len(walk)))
     if not (ladder.vary and isinstance(step.then, End) and step.then.outcome in _TUNABLE):
         return step
     best, kept = _fold(ladder, trail, walk[-1])
     left = [name for name in ladder.vary if name not in {a.variation for a in trail}]
-    stop = _no_budget(ladder, trail, spent_s)
+    stop = _no_budget(ladder, trail[before:], spent_s)
     if left and not stop:
         return Step(
             Move(move="vary", to=left[0], edge=f"vary.{left[0]}", why=ladder.vary[left[0]].why),

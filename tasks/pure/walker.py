@@ -52,16 +52,18 @@ class Step:
 
 
 def next_move(
-    ladder: Ladder, trail: Sequence[Attempt], *, spent_s: float = 0.0, components: Mapping[str, Component] | None = None
+    ladder: Ladder, trail: Sequence[Attempt], *, spent_s: float = 0.0, before: int = 0,
+    components: Mapping[str, Component] | None = None,
 ) -> Step:
     """The step after `trail`. The last attempt is passed, failed or skipped; an aborted one takes no edge.
 
-    `spent_s`: seconds of the run so far, against the budget. `components`: the part of the stack that an argument
-    configures (from the engine file), for the guard.
+    `spent_s`: seconds of this sitting so far, against the budget; the first `before` attempts of the trail do not count
+    against it either. `components`: the part of the stack that an argument configures (from the engine file), for
+    the guard.
     """
     step = _decide(ladder, trail, components or {})
     if isinstance(step.then, Try):
-        end = _over_budget(ladder, trail, spent_s)
+        end = _over_budget(ladder, trail[before:], spent_s)
         if end:
             return Step(None, end)
     return step

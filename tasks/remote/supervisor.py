@@ -967,7 +967,12 @@ def stop(state: State, ask: Json) -> Json:
         ended = state.exit_of(id)
         if ended and ended.get("clean") is not None:
             return {"exit": ended}
-        return None if state.lock() is not None else {"exit": state.exit_of(id)}
+        said = state.lock()
+        if said is None:
+            return {"exit": state.exit_of(id)}
+        if not lives(said.get("pid"), said.get("start")):
+            reap(state, ask)  # unless a guard is about it: after a reboot nobody else would
+        return None
 
     return _poll(closed, ask["wait_s"])
 

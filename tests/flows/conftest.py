@@ -106,7 +106,8 @@ def machine(prefect_server: dict[str, str], tmp_path: Path) -> Machine:
             "BRINGUP_TARGET__STATE_DIR": str(tmp_path / "state"),
             "BRINGUP_RUN__API_PORT": str(_free_port()),
             "BRINGUP_RUN__POLL_S": "0.2",
-            "BRINGUP_TARGET__ENV__REHEARSAL_HOST": tmp_path.name,
+            # With its parent: another worker of xdist uses the same name.
+            "BRINGUP_TARGET__ENV__REHEARSAL_HOST": f"{tmp_path.parent.name}-{tmp_path.name}",
         },
     )
 

@@ -3,6 +3,7 @@
 One server for the whole module (10 s to start). The host is the rehearsal's: this machine, with stories of our own.
 """
 
+import json
 import os
 import signal
 import socket
@@ -10,9 +11,11 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import httpx
@@ -43,6 +46,24 @@ pace    = { import_s = 0.2, init_s = 0.2, load_s = 600.0 }
 [expect]
 outcome = "serving"
 trail   = [{ rung = "auto", outcome = "passed" }]
+"""
+
+
+SERVES_AT_ONCE = """
+why     = "all is well"
+release = "0.5.9"
+speed   = 16.0
+
+[expect]
+outcome = "serving"
+trail   = [{ rung = "auto", outcome = "passed" }]
+"""
+
+DIES_WHILE_LOADING = """
+[[fault]]
+why  = "and then it is not"
+at   = "load"
+does = "die"
 """
 
 
@@ -163,30 +184,157 @@ def test_a_flow_killed_in_mid_load_leaves_the_host_empty(prefect: Prefect, loadi
     assert RunOutcome.RUNNING is host.record().outcome   # in a file: a killed run
 
 
-@pytest.fixture
-def loading(prefect: Prefect, tmp_path: Path) -> tuple[str, Rehearsed]:
-    """A run whose server is in the middle of its load."""
-    story = tmp_path / "loads-for-ever.toml"
-    story.write_text(LOADS_FOR_EVER)
+def test_a_rerun_of_a_killed_flow_goes_on_with_its_run(prefect: Prefect, loading: tuple[str, Rehearsed]) -> None:
+    run_id, host = loading
+    for pid in children(prefect.worker.pid):
+        os.kill(pid, signal.SIGKILL)
+    _until(lambda: prefect.state(run_id)[0] in ENDED and not host.left())
+    host.story.write_text(LOADS_FOR_EVER.replace("load_s = 600.0", "load_s = 1.0"))
+    prefect.ask(f"/flow_runs/{run_id}/set_state", state={"type": "SCHEDULED", "name": "AwaitingRetry"}, force=True)
+    _until(lambda: prefect.state(run_id)[0] in ENDED, within_s=180)
+    assert ("COMPLETED", "Serving") == prefect.state(run_id)
+    assert 1 == len(list(host.runs.iterdir()))
+    record = host.record()
+    assert [("auto", "aborted"), ("auto", "passed")] == [(a.rung, a.outcome.value) for a in record.attempts]
+    assert 1 == len(record.resumed_at)
+
+
+def test_people_are_told_what_since_when_and_what_to_do(prefect: Prefect, tmp_path: Path) -> None:
+    story = tmp_path / "story.toml"
+    story.write_text(SERVES_AT_ONCE)
     host = Rehearsed(tmp_path, story).written()
+    with _receiver() as (url, heard):
+        env = {**prefect.env, "BRINGUP_NOTIFY_URL": url}
+        told = subprocess.run(
+            [sys.executable, "-m", "deployments.notify"], cwd=ROOT, env=env, capture_output=True, text=True, check=False
+        )
+        assert 0 == told.returncode, told.stderr
+        first = prefect.submit("glm5-bringup/glm5-bringup", host)
+        _until(lambda: prefect.state(first)[0] in ENDED, within_s=120)
+        good = host.record()
+        story.write_text(SERVES_AT_ONCE + DIES_WHILE_LOADING)
+        second = prefect.submit("glm5-bringup/glm5-bringup", host)
+        _until(lambda: prefect.state(second)[0] in ENDED, within_s=120)
+        _until(lambda: bool(heard))
+    # That it served at first is no news.
+    assert [("bringup.regressed", "gpu-host")] == [(h["event"], h["target"]) for h in heard]
+    assert good.run_id in heard[0]["text"]
+    assert "To do: " in heard[0]["text"]
+
+
+@contextmanager
+def _receiver() -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """An HTTP server on loopback, and the JSON that was posted to it."""
+    heard: list[dict[str, str]] = []
+
+    class Post(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            heard.append(json.loads(body) if isinstance(body, str) else body)
+            self.send_response(200)
+            self.end_headers()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Post) as receiver:
+        Thread(target=receiver.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{receiver.server_port}/", heard
+        receiver.shutdown()
+
+
+@pytest.mark.chaos
+def test_a_worker_told_to_stop_ends_its_run_and_leaves_the_host_empty(apart: Prefect, tmp_path: Path) -> None:
+    run_id, host = _loading(apart, tmp_path)
+    apart.worker.send_signal(signal.SIGTERM)
+    apart.worker.wait(60)
+    _until(lambda: not host.left(), within_s=LEASE_S + 60)
+    record = host.record()
+    assert (RunOutcome.CANCELLED, ["aborted"]) == (record.outcome, [a.outcome.value for a in record.attempts])
+    assert apart.state(run_id)[0] in ENDED
+
+
+@pytest.mark.chaos
+def test_a_killed_worker_leaves_a_run_that_ends_by_itself(apart: Prefect, tmp_path: Path) -> None:
+    run_id, host = _loading(apart, tmp_path, load_s="20.0")
+    for pid in (*children(apart.worker.pid), apart.worker.pid):
+        os.kill(pid, signal.SIGKILL)
+    apart.worker.wait(10)
+    _until(lambda: apart.state(run_id)[0] in ENDED, within_s=180)
+    assert ("COMPLETED", "Serving") == apart.state(run_id)
+    assert RunOutcome.SERVING is host.record().outcome
+    _until(lambda: not host.left(), within_s=LEASE_S + 60)
+
+
+@pytest.mark.chaos
+def test_a_server_that_is_away_in_mid_run_costs_the_run_nothing(apart: Prefect, tmp_path: Path) -> None:
+    run_id, host = _loading(apart, tmp_path, load_s="15.0")
+    port = httpx.URL(apart.env["PREFECT_API_URL"]).port
+    server = next(p for p in _processes() if f"--port\0{port}\0".encode() in p[1] and b"server\0start" in p[1])
+    os.killpg(server[0], signal.SIGKILL)
+    with serving(apart.env):
+        _until(lambda: apart.state(run_id)[0] in ENDED, within_s=240)
+        assert ("COMPLETED", "Serving") == apart.state(run_id)
+    record = host.record()
+    assert (RunOutcome.SERVING, ["passed"]) == (record.outcome, [a.outcome.value for a in record.attempts])
+    _until(lambda: not host.left(), within_s=LEASE_S + 60)
+
+
+@pytest.fixture
+def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefect]:
+    """Server and worker of one test alone: it breaks them. The worker is the launcher that systemd runs."""
+    home = tmp_path_factory.mktemp("prefect")
+    env = environment(_own(home), _free_port())
+    with serving(env):
+        worker = subprocess.Popen([sys.executable, "-m", "deployments.worker"], env=env, cwd=ROOT)
+        try:
+            yield _deployed(Prefect(env, worker, home))
+        finally:
+            if worker.poll() is None:
+                worker.terminate()
+                worker.wait(60)
+
+
+def _loading(prefect: Prefect, folder: Path, load_s: str = "600.0") -> tuple[str, Rehearsed]:
+    """A run in the middle of its load."""
+    story = folder / "loads.toml"
+    story.write_text(LOADS_FOR_EVER.replace("600.0", load_s))
+    host = Rehearsed(folder, story).written()
     run_id = prefect.submit("glm5-bringup/glm5-bringup", host)
     _until(lambda: prefect.steps(run_id).get("auto: ready") == "Running")
     assert host.left()
     return run_id, host
 
 
+def _processes() -> Iterator[tuple[int, bytes]]:
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            yield int(path.name), (path / "cmdline").read_bytes()
+
+
+@pytest.fixture
+def loading(prefect: Prefect, tmp_path: Path) -> tuple[str, Rehearsed]:
+    """A run whose server is in the middle of its load."""
+    return _loading(prefect, tmp_path)
+
+
 @pytest.fixture(scope="module")
 def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefect]:
     """Server and worker with a home of their own, and both deployments."""
     home = tmp_path_factory.mktemp("prefect")
-    own = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "BRINGUP_"))}
-    own |= {"PREFECT_HOME": str(home), "BRINGUP_CHECKOUT": str(ROOT), "BRINGUP_RUN__POLL_S": "0.2"}
-    env = environment(own, _free_port())
+    env = environment(_own(home), _free_port())
     with serving(env), working(env) as worker:
-        prefect = Prefect(env, worker, home)
-        _until(lambda: httpx.get(f"{env['PREFECT_API_URL']}/work_pools/{POOL}", timeout=30.0).is_success)
-        prefect.cli("--no-prompt", "deploy", "--all", "--prefect-file", "deployments/prefect.yaml")
-        yield prefect
+        yield _deployed(Prefect(env, worker, home))
+
+
+def _own(home: Path) -> dict[str, str]:
+    own = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "BRINGUP_"))}
+    ours = {"BRINGUP_CHECKOUT": str(ROOT), "BRINGUP_RUN__POLL_S": "0.2", "BRINGUP_RUN__API_PORT": str(_free_port())}
+    return own | ours | {"PREFECT_HOME": str(home)}
+
+
+def _deployed(prefect: Prefect) -> Prefect:
+    """Both deployments, once the worker has made its pool."""
+    _until(lambda: httpx.get(f"{prefect.env['PREFECT_API_URL']}/work_pools/{POOL}", timeout=30.0).is_success)
+    prefect.cli("--no-prompt", "deploy", "--all", "--prefect-file", "deployments/prefect.yaml")
+    return prefect
 
 
 def _toml(value: object, here: str) -> str:

@@ -292,6 +292,22 @@ def test_a_lock_of_another_boot_is_stale(bench: Bench) -> None:
     assert isinstance(bench.supervisor().acquire(deadline=in_time()), Acquired)
 
 
+def test_after_a_reboot_a_stop_closes_the_attempt_at_once(bench: Bench) -> None:
+    supervisor = bench.supervisor()
+    supervisor.acquire(deadline=in_time())
+    supervisor.start(bench.spec(), deadline=in_time())
+    soon(lambda: bench.said("serving"))
+    said = json.loads((bench.state / "lock").read_text())
+    for pid in (said["guard"][0], said["pid"], *bench.family().values()):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    soon(lambda: not bench.marked())
+    ended = supervisor.stop("a1", deadline=in_time())
+    assert isinstance(ended, ExitInfo)
+    assert ("supervisor", True) == (ended.by, ended.clean)
+    assert bench.empty()
+
+
 def test_a_lock_that_nobody_holds_stands_until_its_lease_is_over(bench: Bench) -> None:
     stale(bench)
     supervisor = bench.supervisor()

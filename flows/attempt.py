@@ -1,0 +1,91 @@
+"""The subflow of one attempt, and how a step's or an attempt's state is read."""
+
+from typing import Any
+
+from prefect import flow
+from prefect.client.schemas.objects import State
+from prefect.exceptions import TerminationSignal
+from prefect.states import Completed, Failed
+
+from flows.artifacts import name_attempt, quietly, show_attempt
+from settings.words import AttemptOutcome, Stage
+from tasks import steps
+from tasks.attempt import Book
+from tasks.faults import StageReport
+from tasks.pure.names import state_name
+from tasks.runlog import log
+
+__all__ = ["attempt", "result_of", "signal_behind"]
+
+
+@flow(name="attempt", flow_run_name="{n}-{rung}", retries=0, validate_parameters=False, persist_result=False)
+def attempt(book: Book, n: int, rung: str, keep: bool) -> State[None]:
+    """One launch, its gates, and its end. The book holds what was found; the state's name is the reason."""
+    session = book.session
+    log.info("attempt.started", n=n, rung=rung, remedies=list(book.wanted.remedies))
+    _run_gates(book)  # on an error or a signal the session says the last word to the host (tasks/opening.py)
+    if book.outcome is AttemptOutcome.PASSED and keep:
+        session.kept = result_of(steps.keep(book, return_state=True))
+        if not session.kept:
+            book.abort("lease_expired", "it passed, and could not be kept: the host is not ours any more")
+    elif book.server:
+        book.add(_report(steps.stop(book, return_state=True)))
+        session.running = None
+    entry = session.folder.redactor.model(book.attempt())
+    reason = entry.diagnosis.means if entry.diagnosis else "every gate passed"
+    log.info("attempt.ended", n=n, rung=rung, outcome=entry.outcome, reason=reason)
+    if entry.diagnosis:
+        found = entry.diagnosis
+        log.info("diagnosis.made", **found.model_dump(include={"kind", "component", "phase", "means"}))
+    quietly(lambda: show_attempt(entry))
+    quietly(lambda: name_attempt(entry))
+    name = state_name(entry.outcome, entry.diagnosis)
+    make: Any = Completed if entry.outcome is AttemptOutcome.PASSED else Failed
+    return make(name=name, message=reason)  # type: ignore[no-any-return]
+
+
+def _run_gates(book: Book) -> None:
+    """Preflight, launch, and the gates of the ladder in their order; the first that fails ends it."""
+    # Of an attempt that is taken up the own server would stand in the way.
+    if not book.taken_up and _failed(book.add(_report(steps.preflight(book, return_state=True)))):
+        return
+    book.session.running = book.id
+    if _failed(book.add(_report(steps.launch(book, return_state=True)))):
+        return
+    gates: dict[Stage, Any] = {
+        Stage.READY: steps.wait_ready, Stage.WARMUP: steps.warm_up, Stage.DECODE: steps.decode,
+        Stage.ACCURACY: steps.accuracy, Stage.BENCH: steps.bench, Stage.RECHECK: steps.recheck,
+    }  # fmt: skip
+    wanted = {Stage.READY, *book.session.ladder.gates}
+    for stage, gate in gates.items():
+        doubtful = stage is Stage.RECHECK and book.failure is not None  # a load test that measured nothing
+        if not (stage in wanted or doubtful):
+            continue
+        if _failed(book.add(_report(gate(book, return_state=True)))):
+            return
+
+
+def _failed(report: StageReport) -> bool:
+    return report.outcome is not AttemptOutcome.PASSED
+
+
+def _report(state: State[Any]) -> StageReport:
+    found = result_of(state)
+    assert isinstance(found, StageReport)
+    return found
+
+
+def result_of(state: State[Any]) -> Any:
+    """What a step or an attempt gave back, whatever its state is called. Raises: the error that ended it."""
+    found = state.result(raise_on_failure=False)
+    if isinstance(found, BaseException):
+        raise found
+    return found
+
+
+def signal_behind(error: BaseException) -> BaseException | None:
+    """The Ctrl-C or SIGTERM that an error came of: inside its own engine Prefect 3.9 raises a ValueError over it."""
+    seen: BaseException | None = error
+    while seen is not None and not isinstance(seen, KeyboardInterrupt | SystemExit | TerminationSignal):
+        seen = seen.__cause__ or seen.__context__
+    return seen

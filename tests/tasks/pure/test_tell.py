@@ -1,0 +1,67 @@
+"""Which word a run gets, and whether its paragraph says what, since when, and what to do."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from settings.words import AttemptOutcome, Phase, RunOutcome
+from tasks.pure.record import Attempt, Build, Diagnosis, HostSummary, LadderRef, RunRecord, Source
+from tasks.pure.tell import news
+
+
+def run(outcome: str, day: int, **changes: object) -> RunRecord:
+    cause = Diagnosis(kind="nan", phase=Phase.DECODE, means="Every logit is NaN.", try_="Take another KV dtype.")
+    failed = Attempt(n=1, id="1", rung="auto", outcome=AttemptOutcome.FAILED, diagnosis=cause)
+    base = RunRecord(
+        run_id=f"run{day}", started_at=datetime(2026, 11, day, 2, tzinfo=UTC), outcome=RunOutcome(outcome),
+        target="gpu8", ladder=LadderRef(name="l", sha256="1"), build=Build(engine="sglang", commit=f"{day}" * 20),
+        lease_s=90,
+        host=HostSummary(name="gpu8"), attempts=() if outcome == "serving" else (failed,),
+    )  # fmt: skip
+    return base.model_copy(update=changes)
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "event"),
+    [
+        ("serving", (), "serving"),
+        ("serving", ("serving",), "serving"),
+        ("serving", ("exhausted", "serving"), "recovered"),
+        ("serving_below_slo", ("stopped",), "recovered"),
+        ("exhausted", (), "exhausted"),
+        ("exhausted", ("exhausted", "serving"), "exhausted"),
+        ("stopped", ("serving",), "regressed"),
+        ("exhausted", ("host_lost", "serving"), "regressed"),
+        ("host_lost", ("serving",), None),
+        ("cancelled", (), None),
+    ],
+)
+def test_the_word_follows_from_this_run_and_the_last_decided_one(
+    now: str, before: tuple[str, ...], event: str | None
+) -> None:
+    found = news(run(now, 20), [run(outcome, 19 - n) for n, outcome in enumerate(before)])
+    assert event == (found.event if found else None)
+
+
+def test_another_target_or_ladder_is_no_history() -> None:
+    others = [run("serving", 19, target="gpu9"), run("serving", 18, ladder=LadderRef(name="m", sha256="1"))]
+    found = news(run("exhausted", 20), others)
+    assert found is not None
+    assert ("exhausted", "") == (found.event, found.payload["last_good"])
+
+
+def test_the_paragraph_says_what_since_when_and_what_to_do() -> None:
+    found = news(run("exhausted", 20), [run("serving", 19)])
+    assert found is not None
+    assert found.payload["text"] == (
+        "gpu8: Exhausted after NaN on auto. Build sglang 202020202020. It served last on 2026-11-19 02:00 UTC with "
+        "build sglang 191919191919 (run19). First cause: Every logit is NaN. To do: Take another KV dtype. "
+        "Evidence: bringup show run20."
+    )
+
+
+def test_a_failed_install_is_the_cause() -> None:
+    why = Diagnosis(kind="version_mismatch", phase=Phase.ARGS, means="it stopped over torch")
+    found = news(run("stopped", 20, attempts=(), source=Source(ref="main", key="k", diagnosis=why)), [])
+    assert found is not None
+    assert "First cause: it stopped over torch." in found.payload["text"]
