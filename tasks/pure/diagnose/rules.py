@@ -210,7 +210,7 @@ class Rules:
         reading = (
             self._by_name(raised, phase, frames)
             or self._by_words(raised.message)
-            or self._by_place(raised.name, text, phase, frames)
+            or self._by_place(raised, text, phase, frames)
         )
         # Without a message there may be a better text below.
         return (
@@ -245,7 +245,8 @@ class Rules:
             return None
         return next((self[name] for pattern, name in self._words if pattern.search(message)), None)
 
-    def _by_place(self, name: str, text: str, phase: Phase, frames: Sequence[Frame]) -> Reading:
+    def _by_place(self, raised: Raised, text: str, phase: Phase, frames: Sequence[Frame]) -> Reading:
+        name = raised.name
         config = any(_CONFIG_FRAME.search(str(f)) for f in frames[: None if phase is Phase.ARGS else 2])
         if phase is Phase.ARGS and not _SUPPORT.search(text):
             in_args = any(_ARGS_FRAME.search(str(f)) for f in frames)
@@ -264,7 +265,8 @@ class Rules:
             if weights:
                 return self["weight_layout"]
         computed = _of_the_engine(frames) or (not frames and phase in _COMPUTING)
-        known = _SUPPORT.search(text) or text.startswith("assert ") or computed
+        says = raised.message or name == "AssertionError"  # any other without a message has no content
+        known = _SUPPORT.search(text) or text.startswith("assert ") or (says and computed)
         return self["no_code" if known else "unread"]
 
 

@@ -171,3 +171,42 @@ def test_a_hang_is_laid_to_the_begin_that_its_own_rank_left_open(
     found = diagnoser.diagnosis(ended=True)
     assert ("hang", culprit) == (found.kind, found.evidence.line)
     assert "unknown" == diagnoser.diagnosis(ended=True, exited=True).kind
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [b"[2026-01-01 00:02:01] Starting dummy health check server at 0.0.0.0:30000\n",
+     b"[2026-01-01 00:02:01 TP8] Decode batch, #running-req: 3\n"],
+)  # fmt: skip
+def test_a_node_that_is_never_fired_up_is_healthy_when_it_computes(fresh: Fresh, sign: bytes) -> None:
+    diagnoser = fresh()
+    diagnoser.feed(SERVING.rsplit(b"[", 1)[0])
+    assert "hang" == diagnoser.diagnosis(ended=True).kind
+    diagnoser.feed(sign)
+    assert "none" == diagnoser.diagnosis(ended=True).kind
+    diagnoser.feed(b"[2026-01-01 00:02:02] INFO: a line that says nothing\n")
+    assert Phase.DECODE is diagnoser.phase
+
+
+def test_a_peers_complaint_is_no_cause_while_serving_and_one_before(fresh: Fresh) -> None:
+    gone = (
+        b"[2026-01-01 00:03:00 TP3] Scheduler hit an exception: Traceback (most recent call last):\n"
+        b'  File "/usr/lib/python3/dist-packages/torch/distributed/distributed_c10d.py", line 3, in broadcast\n'
+        b"RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection reset by peer [10.0.3.1]:42133\n"
+    )
+    for before, kind in ((START, "nccl"), (SERVING, "unknown")):
+        diagnoser = fresh()
+        diagnoser.feed(before + gone)
+        assert kind == diagnoser.diagnosis(ended=True).kind
+
+
+def test_a_refused_request_is_no_refused_config(fresh: Fresh) -> None:
+    diagnoser = fresh()
+    diagnoser.feed(
+        SERVING + b"Traceback (most recent call last):\n"
+        b'  File "/usr/lib/python3/dist-packages/fastapi/routing.py", line 3, in app\n'
+        b"pydantic_core._pydantic_core.ValidationError: 1 validation error for ChatCompletionRequest\n"
+        b"messages\n  Field required [type=missing, input_value={}, input_type=dict]\n"
+    )
+    assert diagnoser.fatal is None
+    assert "none" == diagnoser.diagnosis(ended=True).kind
