@@ -92,7 +92,6 @@ class Diagnoser:
         if ended:
             for block in self._splitter.flush():
                 self._read(block)
-            self._splitter = Splitter()
             self._story.end()
         cause = self._story.first_cause(ended=ended, exited=exited)
         if cause is None:
