@@ -21,8 +21,9 @@ _STRUCTURE = (
     "direct cause of the following", "Error: ", "Exception: ", "hit an exception", "encountered a fatal error",
     "graph failed", "Graph failed", "Successful requests:", "Failed requests:", "num_prompts=", "--num-prompts",
     "non-default args", "ue8m0", "JIT Pre-Compile", "JIT Single Kernel",
-    "To work around", "launch command", "Value error, ", "Assertion error, ",
+    "To work around", "launch command", "Value error, ", "Assertion error, ", "[type=", "validation error",
 )  # fmt: skip
+_ANSWER = b'HTTP/1.1" 200'
 _BAR = re.compile(rb"(\d+)/(\d+) \[[\d:]+<|(\d+)/(\d+) \[")
 _WINDOW = 8 * 1024  # of a very long line, the part around the hit that is read
 
@@ -91,7 +92,6 @@ class Diagnoser:
         if ended:
             for block in self._splitter.flush():
                 self._read(block)
-            self._splitter = Splitter()
             self._story.end()
         cause = self._story.first_cause(ended=ended, exited=exited)
         if cause is None:
@@ -105,9 +105,9 @@ class Diagnoser:
     def _diagnosis(self, cause: Cause) -> Diagnosis:
         story, reading = self._story, cause.reading
         flag, value = story.cure_of(cause)
-        line: int | None = cause.line
+        line = cause.line or None
         phase = cause.phase
-        if reading.kind == "unknown" and not story.phases.log:
+        if reading.meaning == story.ruling("cut").meaning and not story.phases.log:
             line, phase = None, Phase.SHUTDOWN  # nothing but teardown lines
         return Diagnosis(
             kind=reading.kind, phase=phase, component=reading.component, action=reading.action,
@@ -125,6 +125,9 @@ class Diagnoser:
     def _read(self, block: Block) -> None:
         data, story = block.data, self._story
         hits, often = self._prefilter.scan(data)
+        if _ANSWER in often:
+            often.remove(_ANSWER)
+            story.answered()
         end_number = block.first + block.ends
         number, at, read_to = block.first, 0, 0  # `number` is the line at byte `at`; all before `read_to` has been read
         i = 0
@@ -163,12 +166,11 @@ class Diagnoser:
         if start >= end:
             return
         story = self._story
-        last, literal = max((data.rfind(b, start, end), b) for b in often)
-        if last < 0:
-            return
-        if story.waits_for_life:
-            story.batch_lines(sum(data.count(b, start, end) for b in often))
-        story.pass_batch(literal, number)
+        passed = sorted((at, b) for b in often if (at := data.rfind(b, start, end)) >= 0)
+        for _, literal in passed:
+            story.pass_batch(literal, number)
+        if passed and story.waits_for_life:
+            story.batch_lines(sum(data.count(b, start, end) for _, b in passed))
 
     def _look_at_bar(self, held: bytes) -> None:
         bars = list(_BAR.finditer(held[-400:]))
@@ -194,4 +196,4 @@ def _prefilter(catalogue: Catalogue, marks: Marks) -> Prefilter:
         *(m.milestone.pattern for m in marks.all if not m.milestone.batch),
     ]  # fmt: skip
     literals = {literal for p in patterns for literal in required_literals(p)}
-    return prefilter(frozenset({*literals, *_STRUCTURE}) - set(once), frozenset(once))
+    return prefilter(frozenset({*literals, *_STRUCTURE}) - set(once), frozenset({*once, _ANSWER.decode()}))

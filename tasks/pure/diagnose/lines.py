@@ -49,9 +49,10 @@ class Splitter:
             yield Block(self._next, bare(piece), 0)
 
     def flush(self) -> Iterator[Block]:
-        """The last line, when the stream ended without a newline. Can be asked again after more was fed."""
-        if self._held:
-            yield Block(self._next, bare(self._held), 0)
+        """The last line, when the stream ended without a newline. Should more come, it counts on from there."""
+        held, self._held = self._held, b""
+        if held:
+            yield Block(self._next, bare(held), 0)
 
 
 def bare(data: bytes) -> bytes:

@@ -71,8 +71,10 @@ class PhaseTracker:
             return
         if milestone.restart:
             self._restart(line)
-        if milestone.batch and not self.serving and self._phase is not Phase.ARGS:
-            return  # the warm-up's own requests
+        if milestone.batch and not self.serving:
+            if milestone.phase is not Phase.DECODE and self._phase is not Phase.ARGS:
+                return  # the warm-up's own requests
+            self.serving = True  # a node that prints no ready line, or a log without its beginning
         if milestone.phase is Phase.LOAD:
             self.weights_begun = self.weights_begun or "eight" in line.text or "load model" in line.text
         if milestone.ready and not self.serving:

@@ -30,6 +30,7 @@ _ENGINE_LOOP = re.compile(
 )
 # pydantic: the errors stand below the exception's line
 _VALIDATION = re.compile(r"\s*(?:Value|Assertion) error, (.*)$")
+_REFUSED_FIELD = re.compile(r"\s+(\S.*\[type=\w+.*)$")
 _MORE_BELOW = re.compile(r"^\d+ validation errors? for |^Multiple exceptions|\(\d+ sub-exceptions?\)$")
 _CAPTURE = re.compile(
     r"(?:Capture cuda graph|Capture CUDA graph|Piecewise CUDA Graph|Capturing .* graph)s? failed"
@@ -83,10 +84,14 @@ class Reader:
         if trace.at_frame:
             return None
         if error := _VALIDATION.match(line.text):
-            raised = Raised("ValueError", error[1])
+            raised, trace.unsaid = Raised("ValueError", error[1]), None
         elif raised is not None and _MORE_BELOW.search(raised.message):
-            trace.raised_line = line.number
+            trace.raised_line, trace.unsaid = line.number, line
             return None
+        elif trace.unsaid is not None and (error := _REFUSED_FIELD.match(line.text)):
+            if self._phases.phase is not Phase.ARGS:
+                return None  # a request's, not the command line's
+            raised, trace.unsaid = Raised("ValidationError", error[1]), None
         if raised is not None and not raised.message and trace.source is not None:
             line = _source_line(trace, line)
         return self._found(line, raised, trace)
@@ -95,6 +100,9 @@ class Reader:
         """No line follows: an assertion whose traceback ends at its source line is one all the same."""
         found = []
         for trace in self._traces.values():
+            if trace.unsaid is not None and self._phases.phase is Phase.ARGS:
+                cause = self._found(trace.unsaid, Raised("ValidationError", trace.unsaid.text), trace)
+                found += [cause] if cause else []
             if trace.open and trace.source is not None and trace.source.text.strip().startswith("assert "):
                 trace.open = False
                 cause = self._found(_source_line(trace, trace.source), Raised("AssertionError", ""), trace)
@@ -119,6 +127,7 @@ class Reader:
             phase = Phase.GRAPH_CAPTURE
         if reading.meaning.by_phase and phase is not Phase.BENCH:
             reading = self._rules.device_memory(text, phase, frames, weights_begun=self._phases.weights_begun)
+        reading = self._rules.from_a_peer(reading, text, serving=self._phases.serving)
         reading = self._placed(reading, text, frames)
         if phase is Phase.BENCH:
             reading = self._rules.in_bench(reading, text)

@@ -125,6 +125,7 @@ def cure_named(text: str) -> tuple[str | None, str | None]:
 
 
 _SERVING = {Phase.PREFILL, Phase.DECODE}
+_COMPUTING = {Phase.KV_ALLOC, Phase.GRAPH_CAPTURE}  # nothing but the engine's own code runs there
 _BUILDING = {Phase.ARGS, Phase.LOAD}
 _PACKAGES = {
     r"flash_?infer|flash_?attn|flash_?mla": Component.ATTENTION,
@@ -147,6 +148,21 @@ _ARGS_FRAME = re.compile(r"server_args|arg_groups|engine/arg_utils|__post_init__
 _CONFIG_KEY = re.compile(r"^'[a-z]\w*'$|[Cc]onfig")
 _OF_PYTHON = {"KeyError", "AttributeError", "TypeError", "NameError", "StrictDataclassFieldValidationError"}
 _OF_VALUES = {"ValueError", "AssertionError", "TypeError", "ArgumentError", "ValidationError"}
+# What an exception says when another part has gone: nothing.
+_SAYS_NOTHING = re.compile(
+    r"^\W*(?:(?:the )?(?:operation|task|request|call|future|worker\S*|process)? ?(?:was |is |has been )?"
+    r"(?:cancel+ed|aborted|interrupted|terminated|closed|shut ?down|killed|died)(?: unexpectedly)?)?\W*$",
+    re.IGNORECASE,
+)
+_PEER_GONE = re.compile(
+    r"[Cc]onnection (?:was )?(?:closed|reset|aborted)|[Bb]roken pipe|remote process exit|closed by (?:remote )?peer"
+    r"|peer (?:has )?(?:closed|gone|exited|disconnected)|Call to recv\w* .*failed"
+)
+# Packages whose code computes for the engine; an exception from anywhere else says nothing about what it supports.
+_COMPUTES = re.compile(
+    r"^(?:torch|triton|flash\w*|sgl_kernel|deep_gemm|deep_ep|tvm|tvm_ffi|cutlass|tilelang|transformers|xgrammar|outlines"
+    r"|compressed_tensors|safetensors|quack|aiter|bitsandbytes|gguf|xformers|mscclpp|nvshmem|tokenizers|cuda)\w*/"
+)
 
 
 class Rules:
@@ -174,6 +190,11 @@ class Rules:
         http = any(_HTTP_FRAME.search(str(f)) for f in frames)
         return reading.at(Component.HOST, Action.OTHER_FLAG) if http else reading
 
+    def from_a_peer(self, reading: Reading, text: str, *, serving: bool) -> Reading:
+        """A connection that breaks while serving tells that the other side went away; its log holds the cause."""
+        gone = serving and reading.kind == "nccl" and _PEER_GONE.search(text)
+        return self["consequence"] if gone else reading
+
     def in_bench(self, reading: Reading, text: str) -> Reading:
         """The same error means another thing in a benchmark program: the server is not what failed."""
         if reading.kind in {"bench_client", "unknown", "auth", "disk", "host_oom"}:
@@ -189,7 +210,7 @@ class Rules:
         reading = (
             self._by_name(raised, phase, frames)
             or self._by_words(raised.message)
-            or self._by_place(raised.name, text, phase, frames)
+            or self._by_place(raised, text, phase, frames)
         )
         # Without a message there may be a better text below.
         return (
@@ -200,8 +221,10 @@ class Rules:
 
     def _by_name(self, raised: Raised, phase: Phase, frames: Sequence[Frame]) -> Reading | None:
         name, message = raised.name, raised.message
-        if name in self._consequences:
+        if name in self._consequences or (message and _SAYS_NOTHING.match(message)):
             return self["consequence"]
+        if name == "ValidationError" and phase is Phase.ARGS:
+            return self["argument"]
         if name == "MemoryError":
             return self["host_memory"]
         if name in {"ImportError", "ModuleNotFoundError"} or _NO_ATTRIBUTE.search(message):
@@ -222,15 +245,17 @@ class Rules:
             return None
         return next((self[name] for pattern, name in self._words if pattern.search(message)), None)
 
-    def _by_place(self, name: str, text: str, phase: Phase, frames: Sequence[Frame]) -> Reading:
+    def _by_place(self, raised: Raised, text: str, phase: Phase, frames: Sequence[Frame]) -> Reading:
+        name = raised.name
         config = any(_CONFIG_FRAME.search(str(f)) for f in frames[: None if phase is Phase.ARGS else 2])
         if phase is Phase.ARGS and not _SUPPORT.search(text):
             in_args = any(_ARGS_FRAME.search(str(f)) for f in frames)
             if name in _OF_PYTHON and not in_args:
                 return self["config_key"]
-            if text and (not config or (name in _OF_VALUES and (in_args or not frames))):
+            of_values = name in _OF_VALUES and (in_args or not frames or not config)
+            if text and (of_values or (not config and _of_the_engine(frames))):
                 return self["argument"]
-            return self["config_key" if config else "no_code"]
+            return self["config_key" if config else "unread"]
         if phase is Phase.LOAD:
             weights = any(_WEIGHTS_FRAME.search(str(f)) for f in frames[:4])
             if name == "KeyError" and "." in text and weights:
@@ -239,7 +264,15 @@ class Rules:
                 return self["config_key"]
             if weights:
                 return self["weight_layout"]
-        return self["no_code"]
+        computed = _of_the_engine(frames) or (not frames and phase in _COMPUTING)
+        says = raised.message or name == "AssertionError"  # any other without a message has no content
+        known = _SUPPORT.search(text) or text.startswith("assert ") or (says and computed)
+        return self["no_code" if known else "unread"]
+
+
+def _of_the_engine(frames: Sequence[Frame]) -> bool:
+    """Whether the innermost frame is the engine's own, or one of a package that computes for it."""
+    return bool(frames) and (frames[0].engine or _COMPUTES.match(frames[0].path) is not None)
 
 
 def _held_by_others(text: str) -> bool:

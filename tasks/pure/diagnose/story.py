@@ -8,7 +8,7 @@ from settings.words import Component, Phase
 from tasks.pure.diagnose.lines import Line
 from tasks.pure.diagnose.phases import Marks, PhaseTracker
 from tasks.pure.diagnose.reader import TEXT_LIMIT, Reader
-from tasks.pure.diagnose.reading import Cause
+from tasks.pure.diagnose.reading import Cause, Reading
 from tasks.pure.diagnose.rules import Facts, Rules, cure_named
 from tasks.pure.diagnose.scan import Prefilter
 from tasks.pure.diagnose.verdict import Verdict
@@ -28,6 +28,8 @@ _PROMPTS = re.compile(r"num_prompts=(\d+)|--num-prompts[ =](\d+)")
 _DONE = re.compile(r"Successful requests:\s+(\d+)")
 _FAILED = re.compile(r"Failed requests:\s+(\d+)")
 _SESSION = re.compile(r"Entering DeepGEMM JIT (?:Single Kernel|Pre-Compile)|Entering .*JIT.*[Cc]ompile session")
+_BEGIN = re.compile(r"^(.*?\bbegin)\b")
+_FINISHED_BENCH = re.compile(r"Benchmark Result|LLM Metrics|atency: |^Benchmark \.\.\.|^Throughput: ")
 _BEGINS = {Phase.LOAD, Phase.KV_ALLOC, Phase.GRAPH_CAPTURE, Phase.WARMUP}
 
 
@@ -47,6 +49,9 @@ class Story:
         self._session: Cause | None = None     # a compile session that nothing has shown to be over
         self._bench: Cause | None = None       # a benchmark's table with failures
         self._last_begin: Cause | None = None
+        self._open: dict[tuple[str, str | None], Cause] = {}  # by rank: its last milestone, where that is a begin
+        self._bench_ended = False
+        self._answered = False                 # a request was answered with success
 
     @property
     def needs_all_lines(self) -> bool:
@@ -67,6 +72,13 @@ class Story:
         if count and self.phases.serving:
             self._session = None
             self._verdict.live(count)
+
+    def answered(self) -> None:
+        """An HTTP request was answered with success."""
+        self._answered = True
+
+    def ruling(self, name: str) -> Reading:
+        return self._rules[name]
 
     def pass_batch(self, literal: bytes, line: int) -> None:
         """The last of the batch lines since the last line that was read."""
@@ -103,13 +115,28 @@ class Story:
         if mark.milestone.restart and phases.begun:
             self._verdict.confirm()
             self._reader.facts = Facts()
+            self._open.clear()
         was, served = phases.phase, phases.serving
         phases.pass_mark(mark, line)
         if (phases.phase, phases.serving) != (was, served):
             self._moved_on(was, line)
+        if mark.milestone.phase is Phase.BENCH and _FINISHED_BENCH.search(line.text):
+            self._bench_ended = True
         if mark.milestone.batch:
             self.batch_lines(1)
+        else:
+            self._pair(line)
         return mark.milestone.batch
+
+    def _pair(self, line: Line) -> None:
+        """A begin is closed by its own rank's next milestone. A bar is drawn within its step and closes nothing."""
+        if line.text.startswith("Capturing"):
+            return
+        whose = line.stream, line.rank
+        self._open.pop(whose, None)
+        if _BEGIN.match(line.text):
+            text, phase = line.text[:TEXT_LIMIT], self.phases.phase
+            self._open[whose] = Cause(self._rules["begun"], line.number, text, phase, line.rank)
 
     def _moved_on(self, was: Phase, line: Line) -> None:
         """What was reported in an earlier phase than the engine has now come to was none."""
@@ -203,14 +230,30 @@ class Story:
             return verdict.death
         if len(verdict.stalled) > 1:
             return verdict.stalled[0]
-        return self._bench or (self._begun() if starting and not exited else None)
+        if self._bench is not None or not starting:
+            return self._bench
+        return (None if exited else self._begun()) or self._silence()
 
     def _begun(self) -> Cause | None:
         """The step that began and never ended."""
-        begin, phase = self._last_begin, self.phases.phase
-        if begin is None or phase not in _BEGINS:
+        begin = self._first_of_last_open() or self._last_begin
+        if begin is None or self.phases.phase not in _BEGINS:
             return None
-        component = Component.GRAPH if phase is Phase.GRAPH_CAPTURE else Component.UNKNOWN
+        component = Component.GRAPH if begin.phase is Phase.GRAPH_CAPTURE else Component.UNKNOWN
         if "torch distributed begin" in begin.text:
             component = Component.COMM
+        elif "Load weight begin" in begin.text or "load model" in begin.text:
+            component = Component.LOADER
         return replace(begin, reading=begin.reading.at(component, begin.reading.action))
+
+    def _first_of_last_open(self) -> Cause | None:
+        """Of the step that was begun last and is still open, the first rank that began it."""
+        begun = [(found[1], cause) for cause in self._open.values() if (found := _BEGIN.match(cause.text))]
+        return next((cause for step, cause in begun if step == begun[-1][0]), None)
+
+    def _silence(self) -> Cause | None:
+        """Health needs a sign of it: requests answered, a benchmark's result, an ordered stop."""
+        phase = self.phases.phase
+        if self._answered or self._bench_ended or phase is Phase.SHUTDOWN:
+            return None
+        return Cause(self._rules["silent"], 0, "", phase)

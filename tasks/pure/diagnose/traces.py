@@ -60,6 +60,7 @@ class Trace:
     at_frame: bool = False       # the line just read was one of its frames
     first_line: int = 0
     raised_line: int | None = None
+    unsaid: Line | None = None   # an exception's line whose message stands below it
 
     def begin(self, line: Line) -> bool:
         """Whether the line opens a traceback; if so, what was open is forgotten."""
@@ -69,7 +70,7 @@ class Trace:
         self.fault = "call last" not in line.text
         self.open, self.frames, self.source, self.lines = True, [], None, 0
         self.rank = line.rank or self.rank
-        self.first_line, self.raised_line = line.number, None
+        self.first_line, self.raised_line, self.unsaid = line.number, None, None
         return True
 
     def read(self, line: Line) -> Raised | None:

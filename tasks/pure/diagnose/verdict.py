@@ -19,10 +19,11 @@ _SETTLED_AFTER = 5_000 # lines after a death, beyond which nothing can change th
 _MOST_PENDING = 64
 _CURE_WITHIN = 6       # lines
 
-_NOTICED_LATER = {"cuda_fault", "device_assert", "jit_compile"}  # kinds whose first line tells not where
+# Kinds whose first line tells not where.
+_NOTICED_LATER = {"cuda_fault", "device_assert", "jit_compile", "no_kernel_image"}
 # Of which kinds an exact text tells what a general one of this kind was about, and not what came of it.
 _EXPLAINED_BY = {
-    "device_assert": {"device_assert", "nan"},
+    "device_assert": {"device_assert", "nan", "no_kernel_image"},
     "cuda_fault": {"cuda_fault", "device_assert", "nan", "gpu_fault", "no_kernel_image"},
     "jit_compile": {"jit_compile", "no_kernel_image", "unsupported"},
     "nccl": {"nccl", "cuda_fault", "gpu_fault"},
@@ -116,6 +117,8 @@ class Verdict:
         self.stalled = []
         if self.death is None:
             self.pending = [c for c in self.pending if keep(c)]
+            if self.aftermath is not None and not keep(self.aftermath):
+                self.aftermath = None
 
     def look_for_cure(self, text: str, line: int) -> None:
         """A flag that the log names near the cause."""

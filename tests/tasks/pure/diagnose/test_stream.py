@@ -4,6 +4,8 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from settings.words import Phase
 from tasks.pure.diagnose import Diagnoser
 
@@ -104,3 +106,107 @@ def test_evidence_is_found_in_the_middle_of_a_line_of_10_mb(fresh: Fresh) -> Non
     diagnoser.feed(SERVING + b"y" * 5_000_000 + b" an illegal memory access was encountered " + b"z" * 5_000_000)
     found = diagnoser.diagnosis(ended=True)
     assert ("cuda_fault", 7) == (found.kind, found.evidence.line)
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        b"",
+        b"\n\n",
+        b"[boot] preflight ok: 0 errors\n[boot] start\n",
+        b"[2026-01-01 00:00:01] server_args=ServerArgs(model_path='/m')\n",
+        b"python3 -m sglang.bench_serving --backend sglang --num-prompts 4\n#Input tokens: 512\n",
+    ],
+)
+def test_a_log_without_a_sign_of_health_is_not_healthy_once_it_has_ended(fresh: Fresh, log: bytes) -> None:
+    diagnoser = fresh()
+    diagnoser.feed(log)
+    assert diagnoser.fatal is None
+    assert "none" == diagnoser.diagnosis(ended=False).kind
+    found = diagnoser.diagnosis(ended=True)
+    assert ("unknown", None) == (found.kind, found.evidence.line)
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        b'INFO:     10.0.0.2:4711 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n',
+        b"[2026-01-01 00:00:01 TP8] Decode batch, #running-req: 3\n",
+        b"#Input tokens: 512\n============ Serving Benchmark Result ============\nSuccessful requests:   4\n",
+        b"[2026-01-01 00:00:01] SIGTERM received. signum=15 frame=None. Draining requests and shutting down...\n",
+    ],
+)
+def test_one_sign_of_health_is_enough(fresh: Fresh, log: bytes) -> None:
+    diagnoser = fresh()
+    diagnoser.feed(b"somebody's tail of a log\n" + log)
+    assert "none" == diagnoser.diagnosis(ended=True).kind
+
+
+def test_a_server_that_is_starting_is_quiet_wherever_it_is_asked(fresh: Fresh, labelled: Any) -> None:
+    for case in labelled:
+        if case.labels["kind"] != "none" or len(case.log) > 100_000:
+            continue
+        diagnoser = fresh()
+        for line in case.log.split(b"\n"):
+            diagnoser.feed(line + b"\n")
+            if diagnoser.phase in {Phase.ARGS, Phase.LOAD, Phase.KV_ALLOC, Phase.GRAPH_CAPTURE}:
+                assert (case.id, None, "none") == (case.id, diagnoser.fatal, diagnoser.diagnosis(ended=False).kind)
+
+
+@pytest.mark.parametrize(
+    ("steps", "culprit"),
+    [
+        ((b"TP0] Load weight begin.", b"TP1] Load weight begin."), 1),
+        ((b"TP0] Load weight begin.", b"TP1] Load weight begin.", b"TP0] Load weight end. type=X"), 2),
+        ((b"TP0] Load weight begin.", b"TP0] Load weight end. elapsed=3 s", b"TP0] Capture cuda graph begin."), 3),
+        ((b"TP0] Init torch distributed begin.", b"TP0] Init torch distributed ends.", b"TP0] Load weight begin."), 3),
+        ((b"TP0] Capture cuda graph begin.", b"TP0] Capture cuda graph end.", b"TP0] Capture draft begin."), 3),
+    ],
+)  # fmt: skip
+def test_a_hang_is_laid_to_the_begin_that_its_own_rank_left_open(
+    fresh: Fresh, steps: tuple[bytes, ...], culprit: int
+) -> None:
+    diagnoser = fresh()
+    diagnoser.feed(b"".join(b"[2026-01-01 00:00:02 " + step + b"\n" for step in steps))
+    found = diagnoser.diagnosis(ended=True)
+    assert ("hang", culprit) == (found.kind, found.evidence.line)
+    assert "unknown" == diagnoser.diagnosis(ended=True, exited=True).kind
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [b"[2026-01-01 00:02:01] Starting dummy health check server at 0.0.0.0:30000\n",
+     b"[2026-01-01 00:02:01 TP8] Decode batch, #running-req: 3\n"],
+)  # fmt: skip
+def test_a_node_that_is_never_fired_up_is_healthy_when_it_computes(fresh: Fresh, sign: bytes) -> None:
+    diagnoser = fresh()
+    diagnoser.feed(SERVING.rsplit(b"[", 1)[0])
+    assert "hang" == diagnoser.diagnosis(ended=True).kind
+    diagnoser.feed(sign)
+    assert "none" == diagnoser.diagnosis(ended=True).kind
+    diagnoser.feed(b"[2026-01-01 00:02:02] INFO: a line that says nothing\n")
+    assert Phase.DECODE is diagnoser.phase
+
+
+def test_a_peers_complaint_is_no_cause_while_serving_and_one_before(fresh: Fresh) -> None:
+    gone = (
+        b"[2026-01-01 00:03:00 TP3] Scheduler hit an exception: Traceback (most recent call last):\n"
+        b'  File "/usr/lib/python3/dist-packages/torch/distributed/distributed_c10d.py", line 3, in broadcast\n'
+        b"RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection reset by peer [10.0.3.1]:42133\n"
+    )
+    for before, kind in ((START, "nccl"), (SERVING, "unknown")):
+        diagnoser = fresh()
+        diagnoser.feed(before + gone)
+        assert kind == diagnoser.diagnosis(ended=True).kind
+
+
+def test_a_refused_request_is_no_refused_config(fresh: Fresh) -> None:
+    diagnoser = fresh()
+    diagnoser.feed(
+        SERVING + b"Traceback (most recent call last):\n"
+        b'  File "/usr/lib/python3/dist-packages/fastapi/routing.py", line 3, in app\n'
+        b"pydantic_core._pydantic_core.ValidationError: 1 validation error for ChatCompletionRequest\n"
+        b"messages\n  Field required [type=missing, input_value={}, input_type=dict]\n"
+    )
+    assert diagnoser.fatal is None
+    assert "none" == diagnoser.diagnosis(ended=True).kind
