@@ -8,7 +8,7 @@ from tasks.pure.record import Diagnosis
 
 CONTRACT = {
     "NaN", "Garbage", "OOM", "Unsupported", "Bad flag", "Hang", "Crash", "Not ready", "Overridden", "Bench invalid",
-    "Skipped", "Passed", "Aborted", "Inaccurate",
+    "Skipped", "Passed", "Aborted", "Accuracy",
 }  # fmt: skip
 
 
