@@ -27,6 +27,7 @@ check: $(READY)  ## ruff, mypy, the layer rules, then the test suite
 	@$(PYTEST) $(WIDE)
 
 real: $(READY)  ## a real SGLang on this CPU, over a real sshd: float16 is found out, bfloat16 serves
+	@$(BIN)/python tests/real/build.py
 	@$(BIN)/pytest -m real -s tests/real
 
 chaos: $(READY)  ## the full fault matrix: every part killed at every stage, and the host looked at afterwards
