@@ -98,7 +98,7 @@ def _wanted(inputs: Inputs, ref: str | None, root: Path) -> tuple[WantedBuild | 
 
 
 def _source(wanted: WantedBuild | None) -> Source | None:
-    return Source(ref=wanted.ref.text, commit=wanted.commit, key=wanted.key) if wanted else None
+    return Source(ref=wanted.ref.text, commit=wanted.commit, folder=wanted.key) if wanted else None
 
 
 def _skipped(root: Path, last: RunRecord) -> State[RunEnd]:

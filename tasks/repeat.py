@@ -44,7 +44,7 @@ def resolve_and_compare(inputs: Inputs, recipe: Recipe, ref: str, root: Path) ->
     with connect(target, deadline=Deadline.after(settings.call_s)) as host:
         wanted = resolve(host, ref, recipe)
         last = last_run(records(root), target=target.name, ladder=inputs.ladder_name)
-        if last is None or last.source is None or last.source.key != wanted.key or last.asked is None:
+        if last is None or last.source is None or last.source.folder != wanted.key or last.asked is None:
             return wanted, None
         python = cached_python(host, target, wanted, deadline=Deadline.after(settings.call_s))
         if python is None:
@@ -53,7 +53,7 @@ def resolve_and_compare(inputs: Inputs, recipe: Recipe, ref: str, root: Path) ->
         found = probe(host, there, inputs.engine, deadline=Deadline.after(settings.probe_s))
     now = {
         "build": found.build, "host": found.summary(target.name),
-        "ladder": LadderRef(name=inputs.ladder_name, sha256=inputs.ladder_sha256),
+        "ladder": LadderRef(name=inputs.ladder_name, sha256=inputs.ladder_sha256, text=inputs.ladder_text),
         "asked": last.asked.model_copy(update={"target_ref": target_ref(target)}),
     }  # fmt: skip
     return wanted, last if unchanged(last, last.model_copy(update=now)) else None

@@ -325,7 +325,7 @@ class Source(_Value):
 
     ref: str  # as asked for: a branch, tag, commit, release or wheel
     commit: str | None = None  # what it was then
-    key: str  # the folder of its environment on the host
+    folder: str  # the name of its environment on the host
     cached: bool | None = None  # it was there already; None = it did not get there
     diagnosis: Diagnosis | None = None  # why it could not be installed
 

@@ -1,13 +1,17 @@
 """Secrets are planted wherever a run takes text in, and looked for in everything that it gives out."""
 
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from deployments.serve import environment, serving
 from settings.source import find
 from tasks.store import read_record
 from tests.flows.conftest import Machine
+from tests.tasks.conftest import free_port
 
 pytestmark = [pytest.mark.prefect, pytest.mark.timeout(240)]
 
@@ -16,6 +20,15 @@ BY_SHAPE = "hf_PlantedPlantedPlantedPlanted"  # nobody said that it is secret
 IN_LADDER = "another quiet value"
 BY_PATTERN = "Paris"  # in the replies, because the user said so
 PLANTED = (BY_NAME, BY_SHAPE, IN_LADDER, BY_PATTERN)
+
+
+@pytest.fixture
+def prefect_server(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """A server of this test's own: what other tests' runs say of Paris stands in the shared one's database."""
+    own = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "BRINGUP_"))}
+    env = environment(own | {"PREFECT_HOME": str(tmp_path / "prefect")}, free_port())
+    with serving(env):
+        yield env
 
 
 def test_what_was_planted_is_in_no_output(machine: Machine, tmp_path: Path) -> None:

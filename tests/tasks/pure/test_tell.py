@@ -62,6 +62,6 @@ def test_the_paragraph_says_what_since_when_and_what_to_do() -> None:
 
 def test_a_failed_install_is_the_cause() -> None:
     why = Diagnosis(kind="version_mismatch", phase=Phase.ARGS, means="it stopped over torch")
-    found = news(run("stopped", 20, attempts=(), source=Source(ref="main", key="k", diagnosis=why)), [])
+    found = news(run("stopped", 20, attempts=(), source=Source(ref="main", folder="k", diagnosis=why)), [])
     assert found is not None
     assert "First cause: it stopped over torch." in found.payload["text"]
