@@ -15,7 +15,8 @@ from flows.cli_run import rehearse, run
 from flows.cli_show import explain, ladder, logs, show
 from settings.source import BadInput
 from settings.words import ExitCode
-from tasks.host import HostError
+from tasks.host import HostError, HostKeyRefused, HostLost, HostUnreachable
+from tasks.pure.visible import visible
 
 __all__ = ["app", "main"]
 
@@ -50,12 +51,16 @@ def main() -> None:
         app()
     except BadInput as e:
         _fail(str(e), ExitCode.BAD_INPUT)
-    except HostError as e:
+    except (HostUnreachable, HostLost, HostKeyRefused) as e:
         _fail(str(e), ExitCode.HOST_UNREACHABLE)
+    except HostError as e:  # it answered
+        _fail(str(e), ExitCode.UNEXPECTED)
+    except OSError as e:  # e.g. a full disk under the runs folder
+        _fail(f"{e.filename or 'a file of the run'}: {e.strerror or e}", ExitCode.UNEXPECTED)
     except KeyboardInterrupt:
         _fail("interrupted", ExitCode.INTERRUPTED)
 
 
 def _fail(message: str, code: ExitCode) -> None:
-    print(f"bringup: {message}", file=sys.stderr)
+    print(f"bringup: {visible(message)}", file=sys.stderr)
     sys.exit(code)

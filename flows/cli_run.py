@@ -16,6 +16,7 @@ from settings.inputs import DEFAULT_LADDER, load_inputs
 from settings.source import BadInput, find
 from settings.story import ladder_of, load_story
 from settings.words import EXIT_OF, ExitCode
+from tasks.pure.record import RunRecord
 from tasks.resume import anywhere, check_same, to_resume
 from tasks.store import read_record, runs_root
 
@@ -77,10 +78,16 @@ def _go(
     inputs = load_inputs(target, ladder, lock)  # a slip is told before anything is started
     if resume is not None:
         check_same(Path(resume), read_record(Path(resume)), inputs)
+    root = runs_root(runs)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise BadInput(root, "", f"cannot hold runs: {e.strerror}") from e
     _quiet_prefect()
-    from flows.bringup import RunEnd, bringup  # Prefect takes a second to import
-
     with Live(quiet=as_json) as live:
+        live.say("starting Prefect")  # with a server of its own it takes some seconds
+        from flows.bringup import RunEnd, bringup
+
         LISTENERS.set((live.hear,))
         SHOW.set(live.show)
         state = bringup(
@@ -88,21 +95,34 @@ def _go(
             force=force, return_state=True,
         )  # fmt: skip
     end = state.result(raise_on_failure=False)
-    if isinstance(end, BaseException):
+    if isinstance(end, BaseException) and (live.folder is None or state.name in ("Failed", "Crashed")):
         raise end
-    assert isinstance(end, RunEnd)
-    record = read_record(Path(end.folder))
+    folder = Path(end.folder) if isinstance(end, RunEnd) else live.folder
+    assert folder is not None
+    record = read_record(folder)
+    assert record.halt is not None
     if as_json:
         print(record.model_dump_json())
     else:
-        console = Console()
-        if state.name == "Skipped":
-            console.print(end.halt.reason, soft_wrap=True, highlight=False)
-        console.print(branch_table(record))
-        for what in ("record.json", "report.html"):
-            console.print(f"{what:<12} {end.folder}/{what}", soft_wrap=True, highlight=False)
+        _show(record, folder, state.message if state.name == "Skipped" else None)
     sys.stdout.flush()
-    raise typer.Exit(ExitCode.PREFLIGHT if end.halt.by == "preflight" else EXIT_OF[end.outcome])
+    raise typer.Exit(ExitCode.PREFLIGHT if record.halt.by == "preflight" else EXIT_OF[record.outcome])
+
+
+def _show(record: RunRecord, folder: Path, note: str | None) -> None:
+    console = Console()
+    if note:
+        console.print(note, soft_wrap=True, highlight=False)
+    console.print(branch_table(record))
+    for what in ("record.json", "report.html"):
+        console.print(f"{what:<12} {folder / what}", soft_wrap=True, highlight=False)
+    won = next((a for a in record.attempts if a.n == record.winner), None)
+    if won and record.asked and record.asked.keep:
+        port = won.argv[won.argv.index("--port") + 1] if "--port" in won.argv else "?"
+        console.print(
+            f"kept         {won.rung} serves on port {port} of {record.target} (loopback there); "
+            f"`bringup stop --target {record.asked.target}` ends it", soft_wrap=True, highlight=False,
+        )  # fmt: skip
 
 
 def _quiet_prefect() -> None:

@@ -2,8 +2,10 @@
 
 import sys
 import time
+from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,16 +19,21 @@ from tasks.pure.draw import draw, ladder_tree, run_tree
 from tasks.pure.explain import explain as lines_of
 from tasks.pure.record import RunRecord
 from tasks.pure.report import branch_rows, headline
+from tasks.pure.visible import visible
 from tasks.resume import run_folder
 from tasks.store import newest_run, read_record, runs_root
 
-__all__ = ["branch_table", "explain", "folder_of", "ladder", "logs", "show"]
+__all__ = ["branch_table", "explain", "folder_of", "harmless", "ladder", "logs", "show"]
 
 ladder = typer.Typer(no_args_is_help=True, help="Check or draw a decision tree.")
 RunName = Annotated[str | None, typer.Argument(help="run id or folder; default: the newest run")]
 RunsDir = Annotated[str | None, typer.Option("--runs", help="folder of records; default $BRINGUP_HOME/runs or ./runs")]
+_LONGEST_LINE = 1 << 20  # bytes of a line that are looked at together
 _SILENT_S = 600.0  # a living run writes each stage; the longest silent wait is a load
-_NARROW = ("attempt", "rung", "actual backend", "outcome", "reason", "move", "seconds")
+_NARROW = {  # heading -> column of branch_rows
+    "#": "attempt", "rung": "rung", "backend": "actual backend", "outcome": "outcome", "cause": "reason", "move": "move",
+    "s": "seconds",
+}  # fmt: skip
 
 
 @ladder.command("check")
@@ -53,6 +60,7 @@ def show(
     if as_json:
         print(record.model_dump_json())
         return
+    record = harmless(record)
     console = Console()
     console.print(Text(headline(record), "bold"))
     if record.halt:
@@ -63,12 +71,12 @@ def show(
     if tree := run_tree(record):
         console.print(draw(tree))
     for what in ("record.json", "report.html"):
-        console.print(f"{what:<12} {folder / what}", soft_wrap=True, highlight=False)
+        console.print(f"{what:<12} {visible(str(folder / what))}", soft_wrap=True, highlight=False)
 
 
 def explain(run: RunName = None, runs: RunsDir = None) -> None:
     """Say in ten lines why this branch was taken, each move with its evidence. Example: bringup explain"""
-    for line in lines_of(read_record(folder_of(run, runs))):
+    for line in lines_of(harmless(read_record(folder_of(run, runs)))):
         Console().print(Text(line), soft_wrap=True)
 
 
@@ -90,13 +98,9 @@ def logs(
     while True:
         record = read_record(folder)
         ended = record.halt is not None
-        with path.open("rb") as f:
-            f.seek(at)
-            while chunk := f.read(1 << 20):
-                sys.stdout.buffer.write(chunk)
-                grew_at = time.monotonic()
-            at = f.tell()
-        sys.stdout.flush()
+        came = _print_from(path, at, whole=follow and not ended)
+        if came != at:
+            at, grew_at = came, time.monotonic()
         if not follow or ended:
             return
         if time.monotonic() - grew_at > max(record.lease_s, _SILENT_S):
@@ -105,13 +109,50 @@ def logs(
         pause(0.5, Deadline.after(0.5, time.monotonic))
 
 
+def harmless(record: RunRecord) -> RunRecord:
+    """The record with nothing in it that would act on the terminal on which it is shown."""
+    return RunRecord.model_validate(_visible(record.model_dump(by_alias=True)))
+
+
+def _visible(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if isinstance(value, Enum) else visible(value)
+    if isinstance(value, Mapping):
+        return {_visible(k): _visible(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_visible, value))
+    return value
+
+
+def _print_from(path: Path, at: int, *, whole: bool) -> int:
+    """Print a file from a byte on, and say up to which; `whole`: a line without end waits for its rest."""
+    try:
+        with path.open("rb") as f:
+            f.seek(at)
+            while line := f.readline(_LONGEST_LINE):
+                if whole and not line.endswith(b"\n") and len(line) < _LONGEST_LINE:
+                    break
+                sys.stdout.buffer.write(visible(line.decode("utf-8", "replace")).encode())
+                at += len(line)
+    except BrokenPipeError:
+        raise
+    except OSError as e:
+        raise BadInput(path, "", f"cannot be read: {e.strerror or e}") from e
+    sys.stdout.flush()
+    return at
+
+
 def branch_table(record: RunRecord) -> Table:
     """The branch taken, in 80 columns; what was asked stands in the report."""
-    table = Table(*_NARROW, box=None, pad_edge=False, header_style="dim")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in _NARROW:
+        table.add_column(heading, overflow="fold")
     for row in branch_rows(record):
         colour = {"Passed": "green", "Skipped": "dim"}.get(row["outcome"], "red")
-        table.add_row(*(Text(row[c], colour if c == "outcome" else "") for c in _NARROW))
+        cells = {h: row[c].partition(" in ")[0] if h == "cause" else row[c] for h, c in _NARROW.items()}
+        table.add_row(*(Text(text, colour if h == "outcome" else "") for h, text in cells.items()))
     return table
+
 
 
 def folder_of(run: str | None, runs: str | None) -> Path:

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -29,6 +30,7 @@ class Live:
             console=self._console, transient=True, disable=quiet or not self._console.is_terminal,
         )  # fmt: skip
         self._line: TaskID | None = None
+        self.folder: Path | None = None  # of the run, once it has one
         self._said = ""
 
     def __enter__(self) -> Self:
@@ -47,7 +49,7 @@ class Live:
         if self._bar.disable:
             phase = f"{progress.stage}, {progress.text}".split(" ")[0:2]
             if phase != self._said.split(" ")[0:2]:  # plain lines: one for each new thing, not one a second
-                self._say(text)
+                self.say(text)
             self._said = f"{progress.stage}, {progress.text}"
             return
         if self._line is None:
@@ -58,14 +60,17 @@ class Live:
 
     def hear(self, event: str, facts: Mapping[str, Any]) -> None:
         """A milestone of the run."""
+        if event == "run.started":
+            self.folder = Path(str(facts["folder"]))
         line = _sentence(event, facts)
         if event in ("stage.started", "attempt.ended") and self._line is not None:
             self._bar.remove_task(self._line)
             self._line = None
         if line:
-            self._say(line, _COLOURS.get(str(facts.get("outcome", "")), ""))
+            self.say(line, _COLOURS.get(str(facts.get("outcome", "")), ""))
 
-    def _say(self, line: str, style: str = "") -> None:
+    def say(self, line: str, style: str = "") -> None:
+        """One line, with the seconds since we began."""
         at = Text(f"{time.monotonic() - self._began:7.1f}s  ", "dim")
         self._console.print(at + Text(line, style), soft_wrap=True)
 

@@ -41,7 +41,7 @@ __all__ = ["Run", "RunEnd"]
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """What the flow's state carries."""
+    """What the state of a run that serves carries; the record has it for every run."""
 
     outcome: RunOutcome
     folder: str
@@ -94,10 +94,12 @@ class Run:
             raise
         self._ended(end)
         self._tell()
-        found = RunEnd(end.outcome, str(self.folder.path), end.halt)
         name = RUN_STATES.get(end.outcome, str(end.outcome).capitalize())
-        make: Any = Completed if name == "Serving" else Failed
-        return make(name=name, message=headline(self.record), data=found)  # type: ignore[no-any-return]
+        if name != "Serving":  # no value: under a worker Prefect turns a failed state into an exception, its text
+            return Failed(name=name, message=headline(self.record))
+        return Completed(
+            name=name, message=headline(self.record), data=RunEnd(end.outcome, str(self.folder.path), end.halt)
+        )
 
     def _host_taken(self) -> End:
         last = None if self.again else unseen_end(self.trail)
@@ -118,7 +120,7 @@ class Run:
             self._store()
             log.info("host.probed", version=build.version, problems=list(session.capabilities.problems))
             check_args(session.ladder, session.engine, session.capabilities, file=self.inputs.ladder_file)
-            refused = cannot_serve(session.engine, session.capabilities)
+            refused = cannot_serve(session.engine, session.capabilities) or _not_there(session, session.capabilities)
             if refused:
                 return End(RunOutcome.STOPPED, Halt(reason=refused, by="preflight"))
             self.counting = [] if self.again else decisive(self.trail, serves=session.kept)
@@ -278,6 +280,15 @@ class Run:
             quietly(lambda: self.folder.write_lock(lock_toml(lock_of(self.record))))
         quietly(lambda: show_branch(self.record))
         quietly(lambda: show_winner(self.record, self.folder.path))
+
+
+def _not_there(session: Session, found: Capabilities) -> str | None:
+    """Why nothing can be launched: this interpreter has no engine."""
+    if found.build.version is not None or found.parser is not None:
+        return None
+    why = "; ".join(p for p in found.problems if "parser" in p or "help" in p)
+    said = f"{session.target.python} on {session.target.name} has no {session.engine.name}"
+    return f"{said} ({why})" if why else said
 
 
 def _planned(session: Session, capabilities: Capabilities, wanted: Try) -> LaunchPlan | Unspellable:

@@ -15,7 +15,7 @@ from settings.load_test import LoadTest, load_profiles
 from settings.lock import Lock, load_lock, locked_ladder
 from settings.milestones import Milestones, shipped_milestones
 from settings.run import RunSettings, load_run_settings
-from settings.source import find, load, validate
+from settings.source import BadInput, find, load, validate
 from settings.suite import BenchProfile, DecodeSuite
 from settings.target import Target, load_target
 from settings.words import Stage
@@ -93,6 +93,11 @@ def load_ladder(name: str) -> Ladder:
     path: Path = find("ladders", name)
     tree = load(Ladder, path)
     check_ladder(tree, file=path, intents=load_engine(tree.engine).intents)
+    for key, kind in (("decode_suite", "suites"), ("recheck_suite", "suites"), ("bench_suite", "suites/load")):
+        try:
+            find(kind, getattr(tree, key))
+        except BadInput as e:
+            raise BadInput(path, key, e.problem, e.nearest) from e
     return tree
 
 

@@ -10,6 +10,7 @@ from settings.words import LOG_KINDS, OWN_KINDS, Stage
 __all__ = ["check_ladder"]
 
 GATES = (Stage.READY, Stage.WARMUP, Stage.DECODE, Stage.ACCURACY, Stage.BENCH, Stage.RECHECK)
+_TOKENS = {Stage.DECODE, Stage.ACCURACY, Stage.BENCH, Stage.RECHECK}
 _CONDITIONS = ("kind", "component", "phase", "stage", "action")
 _UNKNOWN = "unknown"
 
@@ -55,6 +56,10 @@ class _Check:
         for i, gate in enumerate(self.ladder.gates):
             if gate not in GATES:
                 raise self._fail(f"gates[{i}]", f"'{gate}' is no gate; gates are {', '.join(GATES)}")
+            if gate in self.ladder.gates[:i]:
+                raise self._fail(f"gates[{i}]", f"'{gate}' stands there twice")
+        if not set(self.ladder.gates) & _TOKENS:
+            raise self._fail("gates", f"none of them looks at a token; name one of {', '.join(sorted(_TOKENS))}")
         for i, kind in enumerate(self.ladder.guard.exempt):
             self._known(f"guard.exempt[{i}]", "kind", kind, self.kinds)
         for where, edges in self._lists():

@@ -4,8 +4,9 @@ import re
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings.exceptions import SettingsError
 
-from settings.source import bad_input, environment_file
+from settings.source import BadInput, bad_input, environment_file
 from settings.words import Phase
 
 __all__ = ["RunSettings", "load_run_settings"]
@@ -47,3 +48,5 @@ def load_run_settings() -> RunSettings:
         return RunSettings(_env_file=environment_file("BRINGUP_RUN__", RunSettings.model_fields))
     except ValidationError as e:
         raise bad_input(RunSettings, e, "BRINGUP_RUN__… (environment or .env)") from e
+    except SettingsError as e:
+        raise BadInput("BRINGUP_RUN__… (environment or .env)", "", f"{e}; lists and tables are written as JSON") from e

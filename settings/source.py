@@ -62,6 +62,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise BadInput(path, "", f"is not UTF-8 text (byte {e.start})") from e
     except tomllib.TOMLDecodeError as e:
         raise BadInput(path, "", f"is not valid TOML: {e}") from e
+    except RecursionError as e:
+        raise BadInput(path, "", "is nested too deeply") from e
 
 
 def validate(model: type[M], values: Mapping[str, Any], file: str | Path) -> M:
@@ -99,7 +101,11 @@ def environment_file(prefix: str, fields: Collection[str]) -> Path | None:
     Raises: BadInput for a variable that no field reads, since it would be a setting that silently does nothing.
     """
     file = Path(".env") if Path(".env").is_file() else None
-    for where, names in ((".env", dotenv_values(file) if file else ()), ("environment", os.environ)):
+    try:
+        in_file = dotenv_values(file) if file else {}
+    except UnicodeDecodeError as e:
+        raise BadInput(".env", "", f"is not UTF-8 text (byte {e.start})") from e
+    for where, names in ((".env", in_file), ("environment", os.environ)):
         for name in names:
             field = name.upper().removeprefix(prefix).split("__")[0].lower()
             if name.upper().startswith(prefix) and field not in fields:

@@ -7,8 +7,9 @@ from typing import Any
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings.exceptions import SettingsError
 
-from settings.source import bad_input, environment_file, find, read_toml
+from settings.source import BadInput, bad_input, environment_file, find, read_toml
 
 __all__ = ["Target", "load_target", "resolve_path"]
 
@@ -25,15 +26,15 @@ class Target(BaseSettings):
     )
 
     name: str = Field(description="how people call this host; stands in records and run names", min_length=1)
-    host: str = Field("local", description='"local", or an ssh alias or address')
+    host: str = Field("local", min_length=1, description='"local", or an ssh alias or address')
     port: int | None = Field(None, ge=1, le=65_535, description="SSH port; None = ssh_config or 22")
     user: str | None = Field(None, description="SSH user; None = ssh_config or the current one")
     identity_file: str | None = Field(None, description="private key on this machine; None = ssh_config or agent")
     known_hosts_file: str | None = Field(None, description="trusted host keys; None = ssh_config or ~/.ssh/known_hosts")
     ssh_config: str | None = Field(None, description="ssh_config file on this machine; None = ~/.ssh/config")
-    python: str = Field("python3", description="the engine's Python on the host, e.g. ~/ml-env/bin/python3")
+    python: str = Field("python3", min_length=1, description="the engine's Python there, e.g. ~/ml-env/bin/python3")
     env: dict[str, SecretStr] = Field({}, description="environment of all that runs on the host; values never shown")
-    state_dir: str = Field("~/.glm5-bringup", description="folder on the host for the supervisor (mode 0700)")
+    state_dir: str = Field("~/.glm5-bringup", min_length=1, description="folder there for the supervisor (mode 0700)")
     model: str = Field(description="model path on the host, or hub id")
     gpus: int = Field(0, ge=0, description="GPUs that a run takes; 0 = none (CPU)")
     recipe: str | None = Field(None, description="how builds get there: name in settings/recipes/, or a path")
@@ -44,6 +45,14 @@ class Target(BaseSettings):
     def _name_is_a_file_name(cls, value: str) -> str:
         if "/" in value or value.startswith("."):
             raise ValueError(f"'{value}' is used in file names: no '/', no leading '.'")
+        return value
+
+    @field_validator("env")
+    @classmethod
+    def _env_can_be_set(cls, value: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        for name, text in value.items():
+            if not name or "=" in name or "\0" in name + text.get_secret_value():
+                raise ValueError(f"'{name}' and its value cannot stand in an environment")
         return value
 
     @property
@@ -109,6 +118,8 @@ def load_target(name: str, **flags: Any) -> Target:
         return Target(**given, _env_file=dotenv)
     except ValidationError as e:
         raise bad_input(Target, e, path) from e
+    except SettingsError as e:
+        raise BadInput("BRINGUP_TARGET__… (environment or .env)", "", f"{e}; tables are written as JSON") from e
     finally:
         _FILE.reset(token)
 

@@ -9,7 +9,7 @@ from tasks.faults import StageReport
 from tasks.pure import cause
 from tasks.pure.plan import LaunchPlan, Unspellable
 from tasks.pure.record import Attempt, Diagnosis
-from tasks.pure.redact import MASK
+from tasks.pure.redact import MASK, names_a_secret
 from tasks.pure.walker import Try
 from tasks.session import Server, Session
 
@@ -143,5 +143,6 @@ def skipped(n: int, wanted: Try, plan: LaunchPlan | Unspellable) -> Attempt:
 
 
 def _shown(session: Session, plan: LaunchPlan) -> dict[str, str]:
-    """The server's environment as the record may show it: the target's values are all hidden."""
-    return dict.fromkeys(session.target.env, MASK) | dict(plan.env)
+    """The server's environment as the record may show it: a value whose name says that it is secret is not there."""
+    env = {**session.target.plain_env(), **plan.env}
+    return {name: MASK if names_a_secret(name) else value for name, value in env.items()}

@@ -145,7 +145,8 @@ def keep(session: Session) -> bool:
 def _ask(session: Session, server: Server, stage: Stage, suite: DecodeSuite, limit_s: float) -> DecodeReport:
     def on_probe(verdict: ReplyVerdict) -> None:
         log.info("probe.judged", stage=stage, probe=verdict.id, verdict=verdict.verdict, why=verdict.why)
-        session.show(Progress(server.n, server.rung, stage, f"{verdict.id}: {verdict.verdict}"))
+        if verdict.verdict != "not_run":
+            session.show(Progress(server.n, server.rung, stage, f"{verdict.id}: {verdict.verdict}"))
 
     return run_decode(server.client, suite, deadline=session.deadline.sooner(limit_s), on_probe=on_probe)
 

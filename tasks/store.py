@@ -27,7 +27,10 @@ class RunFolder:
     def __init__(self, root: Path, run_id: str, redactor: Redactor) -> None:
         self.path, self.redactor = root / run_id, redactor
         self._begun: dict[Path, tuple[int, bytes]] = {}  # by log: where its unfinished line begins, and that line
-        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise BadInput(root, "", f"cannot hold runs: {e.strerror}") from e
 
     @property
     def record_path(self) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import tasks.remote.supervisor as remote
+from settings.source import BadInput
 from settings.target import resolve_path
 from tasks.deadline import Deadline, pause
 from tasks.host import DeadlinePassed, Host, HostError
@@ -236,13 +237,15 @@ class Supervisor:
         return f"{self.state_dir}/attempts/{id}/{name}"
 
     def _verb(self, verb: str, deadline: Deadline, **ask: Any) -> dict[str, Any]:
-        """The reply of a verb; asked again while it is pending. Raises: DeadlinePassed, SupervisorFailed."""
+        """The reply of a verb; asked again while it is pending. Raises: DeadlinePassed, SupervisorFailed, BadInput."""
         script = self._upload(deadline)
         while True:
             wait_s = max(0.0, min(_WAIT_S, deadline.left_s - 2))  # an answer before the deadline, not a killed command
             words = json.dumps({"run_id": self.run_id, "wait_s": wait_s, **ask})
             done = self.host.run([self._python, "-I", "-S", script, verb, self.state_dir, words], deadline=deadline)
             reply = _json(done.out)
+            if reply is None and done.exited in (126, 127):  # env(1), timeout(1): cannot be run, not found
+                raise BadInput(f"target {self.host.name}", "python", f"'{self._python}' cannot be run on the host")
             if reply is None or "error" in reply:
                 said = reply["error"] if reply else "\n".join((done.err or done.out).splitlines()[-_TAIL:])
                 raise SupervisorFailed(

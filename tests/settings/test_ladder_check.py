@@ -39,6 +39,8 @@ def test_a_sound_ladder_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
+        ('start = "a"', 'start = "a"\ngates = []', "gates: none of them looks at a token; name one of accuracy, bench"),
+        ('start = "a"', 'start = "a"\ngates = ["bench", "bench"]', "gates[1]: 'bench' stands there twice"),
         ('start = "a"', 'start = "aa"', "l.toml: start: there is no rung 'aa'; did you mean 'a'?"),
         ('goto = "b"', 'goto = "bb"', "rung.a.on[0].goto: there is no rung 'bb'; did you mean 'b'?"),
         ('kind = "nan", goto', 'kind = "nun", goto', "rung.a.on[0].kind: there is no kind 'nun'; did you mean 'nan'?"),

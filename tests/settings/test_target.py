@@ -68,6 +68,8 @@ def test_secrets_do_not_show_in_any_text_of_the_target(file: Path) -> None:
         ('model = "m"\nport = 99999', "port: Input should be less than or equal to 65535"),
         ('model = "m"\nlease_s = "soon"', "lease_s: Input should be a valid number"),
         ("model = ", "is not valid TOML"),
+        ('model = "m"\nhost = ""', "host: String should have at least 1 character"),
+        ('model = "m"\nenv = { A = "x\\u0000y" }', "env: 'A' and its value cannot stand in an environment"),
         ('model = "m"\nname = "a/b"', "name: 'a/b' is used in file names"),
         ("", "model: Field required"),
     ],
@@ -79,6 +81,12 @@ def test_a_slip_is_one_sentence_with_file_and_key(tmp_path: Path, text: str, say
         load_target(str(path))
     assert str(caught.value).startswith(str(path))
     assert says in str(caught.value)
+
+
+def test_a_variable_that_is_no_json_is_a_sentence(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BRINGUP_TARGET__ENV", "{bad")
+    with pytest.raises(BadInput, match="tables are written as JSON"):
+        load_target(str(file))
 
 
 def test_an_unknown_name_names_the_nearest_shipped_one() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import tasks.remote.supervisor as remote
+from settings.source import BadInput
 from tasks.deadline import Deadline
 from tasks.host import Completed, DeadlinePassed, HostLost
 from tasks.local_host import LocalHost
@@ -501,3 +502,11 @@ def test_the_status_says_whether_the_port_is_ours_or_a_strangers(bench: Bench, h
     held.start(ServerSpec("serving", ("sh", "-c", '"$@" & wait', "sh", *serve), port=bench.port), deadline=in_time())
     soon(lambda: listener("serving") == "ours")
     assert listener("quiet") == "other"
+
+
+def test_a_python_that_is_not_there_is_a_slip_in_the_target(bench: Bench) -> None:
+    supervisor = Supervisor(
+        LocalHost("gpu8"), state_dir=str(bench.state), python="/nope/python3", run_id="r", owner="me", lease_s=5
+    )
+    with pytest.raises(BadInput, match="target gpu8: python: '/nope/python3' cannot be run on the host"):
+        supervisor.acquire(deadline=in_time())
