@@ -1,7 +1,11 @@
 """`bringup judge`: says of each reply in a file what it turned out to be."""
 
 import json
+import os
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,14 +14,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from settings.run import load_run_settings
 from settings.source import BadInput
 from settings.words import ExitCode, Verdict
+from tasks.pure.judge import Judged
 from tasks.pure.judge import judge as verdict_on
+from tasks.pure.redact import Redactor
+from tasks.pure.reply import Call
+from tasks.pure.visible import visible
 from tasks.replies import read_replies
 
 __all__ = ["judge"]
 
 _COLOUR = {Verdict.OK: "green", Verdict.EMPTY: "yellow", Verdict.TRUNCATED: "yellow"}
+_TOLD = 5  # complaints about lines; more of them, or nothing else, mean that the file is something else
 
 
 def judge(
@@ -30,20 +40,40 @@ def judge(
 
     Example: bringup judge replies.jsonl --json
     """
+    redactor = Redactor.of_env(os.environ, patterns=load_run_settings().redact)
     table = Table("id", "verdict", "why", box=None, pad_edge=False)
-    bad = False
+    bad: list[BadInput] = []
+    read = 0
     for call in read_replies(replies):
         if isinstance(call, BadInput):
-            bad = True
-            print(f"bringup: {call}", file=sys.stderr)
+            bad.append(call)
             continue
-        judged = verdict_on(call)
+        read += 1
+        judged = _judged(call, redactor)
+        name = redactor.text(call.id)
         if as_json:
-            print(json.dumps({"id": call.id, "verdict": judged.verdict, "why": judged.why}))
+            print(json.dumps({"id": name, "verdict": judged.verdict, "why": judged.why}))
         else:
             verdict = Text(judged.verdict, style=_COLOUR.get(judged.verdict, "red"))
-            table.add_row(Text(call.id), verdict, Text(judged.why))
-    if not as_json:
+            table.add_row(Text(visible(name)), verdict, Text(visible(judged.why)))
+    if read and not as_json:
         Console().print(table)
+    for sentence in _complaints(replies, bad, read):
+        print(f"bringup: {visible(redactor.text(sentence))}", file=sys.stderr)
     if bad:
         raise typer.Exit(ExitCode.BAD_INPUT)
+
+
+def _judged(call: Call, redactor: Redactor) -> Judged:
+    """The verdict on the reply as it is. An error quotes its body, cut: secrets go before, lest half of one is left."""
+    judged = verdict_on(call)
+    if judged.verdict is Verdict.ERROR:
+        with suppress(RecursionError):  # nested so deeply that nothing of it is quoted
+            judged = replace(judged, why=verdict_on(replace(call, reply=redactor.value(call.reply))).why)
+    return replace(judged, why=redactor.text(judged.why))
+
+
+def _complaints(file: Path, bad: Sequence[BadInput], read: int) -> list[str]:
+    if len(bad) > _TOLD or (len(bad) > 1 and not read):
+        return [f"{file}: {len(bad)} lines could not be read, the first is {bad[0].key}: {bad[0].problem}"]
+    return [str(complaint) for complaint in bad]

@@ -5,6 +5,7 @@ from typing import Any
 
 __all__ = ["mended_json"]
 
+_DEEPEST = 200  # levels; no reply has more, and closing each end of thousands would take minutes
 _TRIES = 40  # ends looked at, from the last one back; the first few nearly always do
 
 
@@ -24,6 +25,8 @@ def mended_json(text: str) -> Any:
             continue
         elif char in "{[":
             closers.append("}" if char == "{" else "]")
+            if len(closers) > _DEEPEST:
+                return None
         elif char in "}]" and closers:
             closers.pop()
         if char in '{[}],"':

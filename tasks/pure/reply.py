@@ -14,6 +14,7 @@ __all__ = ["Asked", "Call", "Choice", "Reply", "asked", "read_reply"]
 
 _DISGUISED_INF = -9999.0  # vLLM writes this for -inf, since JSON has none (its OpenAI server, `max(logprob, -9999.0)`)
 _GIST_CHARS = 4_000
+_LARGEST = 2**63  # a larger integer is no id and no count, and no float either
 _MARKUP = re.compile(r"<\|[^|<>]{1,40}\|>|</?think>|</?s>|[\u200b-\u200f\u2060\ufeff\x00]")
 
 
@@ -101,11 +102,12 @@ def asked(request: Mapping[str, Any]) -> Asked:
     flat: dict[str, Any] = {**request, **(params if isinstance(params, Mapping) else {})}
     counts = (flat.get(k) for k in ("max_new_tokens", "max_completion_tokens", "max_tokens"))
     temperature = flat.get("temperature")
+    heat = temperature if isinstance(temperature, float) else _count(temperature)
     return Asked(
         prompt=_prompt(request),
-        max_tokens=next((c for c in counts if isinstance(c, int)), None),
+        max_tokens=next((c for c in map(_count, counts) if c is not None), None),
         ignore_eos=bool(flat.get("ignore_eos")),
-        temperature=float(temperature) if isinstance(temperature, int | float) else None,
+        temperature=None if heat is None else float(heat),
         echo=bool(flat.get("echo")),
     )
 
@@ -127,8 +129,8 @@ def read_reply(call: Call) -> Reply:
         return Reply(error=f"the body is neither JSON nor an event stream: {_short(body)}")
     try:
         return _from_bodies([json.loads(body, strict=False)], echo)
-    except ValueError:
-        rest = mended_json(body)
+    except (ValueError, RecursionError):
+        rest = _mended(body)
         whole = _from_bodies([rest] if rest else [], echo)
         return Reply(whole.choices, whole.error, "the JSON body ends in the middle")
 
@@ -140,7 +142,8 @@ def _prompt(request: Mapping[str, Any]) -> str:
             return value
         if isinstance(value, Sequence) and value and all(isinstance(v, str) for v in value):
             return "\n".join(value)
-    said = [m for m in request.get("messages") or () if isinstance(m, Mapping)]
+    messages = request.get("messages")
+    said = [m for m in messages if isinstance(m, Mapping)] if isinstance(messages, Sequence) else []
     return "\n".join(_content(m.get("content")) for m in said)
 
 
@@ -149,7 +152,7 @@ def _content(content: Any) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, Sequence):
-        return "".join(str(p.get("text") or "") for p in content if isinstance(p, Mapping))
+        return "".join(_str(p.get("text")) for p in content if isinstance(p, Mapping))
     return ""
 
 
@@ -168,8 +171,8 @@ def _from_stream(raw: str, echo: bool) -> Reply:
                 continue
             try:
                 bodies.append(json.loads(data, strict=False))
-            except ValueError:
-                rest = mended_json(data)
+            except (ValueError, RecursionError):
+                rest = _mended(data)
                 bodies += [rest] if rest else []
                 cut = "an event of the stream ends in the middle"
     whole = _from_bodies(bodies, echo, stream=True)
@@ -181,9 +184,16 @@ def _from_stream(raw: str, echo: bool) -> Reply:
 def _is_json(text: str) -> bool:
     try:
         json.loads(text, strict=False)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
+
+
+def _mended(text: str) -> Any:
+    try:
+        return mended_json(text)
+    except RecursionError:  # thousands of brackets: no server of these answers so
+        return None
 
 
 def _from_bodies(bodies: Iterable[Any], echo: bool, stream: bool = False) -> Reply:
@@ -199,12 +209,16 @@ def _from_bodies(bodies: Iterable[Any], echo: bool, stream: bool = False) -> Rep
         if isinstance(choices, list):
             usage = body.get("usage") if len(choices) == 1 else None  # it counts all choices together
             for choice in (c for c in choices if isinstance(c, Mapping)):
-                parts.setdefault(choice.get("index", 0), []).append(_openai(choice, usage, echo))
+                parts.setdefault(_index(choice), []).append(_openai(choice, usage, echo))
         elif "text" in body or "output_ids" in body or "meta_info" in body:
-            parts.setdefault(body.get("index", 0) if stream else n, []).append(_native(body))
+            parts.setdefault(_index(body) if stream else n, []).append(_native(body))
         elif not stream:
             return Reply(error=f"the body holds no answer: {_short(body)}")
     return Reply(tuple(_joined(p) for p in parts.values()))
+
+
+def _index(choice: Mapping[str, Any]) -> int:
+    return _count(choice.get("index")) or 0
 
 
 def _error(body: Mapping[str, Any]) -> str | None:
@@ -220,13 +234,13 @@ def _native(body: Mapping[str, Any]) -> Choice:
     finish, rows = meta.get("finish_reason"), meta.get("output_token_logprobs")
     ids = body.get("output_ids")
     rows = [r for r in rows if isinstance(r, list) and r] if isinstance(rows, list) else []
-    from_rows = [r[1] for r in rows if len(r) > 1 and isinstance(r[1], int)]
+    from_rows = _ids(r[1] for r in rows if len(r) > 1)
     reason = finish.get("type") if isinstance(finish, Mapping) else finish
     return Choice(
-        answer=str(body.get("text") or ""),
-        ids=tuple(i for i in ids if isinstance(i, int)) if isinstance(ids, list) else tuple(from_rows),
+        answer=_str(body.get("text")),
+        ids=_ids(ids) if isinstance(ids, list) else from_rows,
         logprobs=tuple(_number(r[0]) for r in rows),
-        finish=str(reason) if reason else None,
+        finish=_str(reason) or None,
         matched=finish.get("matched") if isinstance(finish, Mapping) else None,
         tokens=_count(meta.get("completion_tokens", finish.get("length") if isinstance(finish, Mapping) else None)),
         native=True,
@@ -234,17 +248,18 @@ def _native(body: Mapping[str, Any]) -> Choice:
 
 
 def _openai(choice: Mapping[str, Any], usage: Any, echo: bool) -> Choice:
-    said = choice.get("message") or choice.get("delta") or {}
-    content = _content(said.get("content")) or str(choice.get("text") or "") or str(said.get("refusal") or "")
-    thought = str(said.get("reasoning_content") or said.get("reasoning") or "")
+    raw = choice.get("message") or choice.get("delta")
+    said: Mapping[str, Any] = raw if isinstance(raw, Mapping) else {}
+    content = _content(said.get("content")) or _str(choice.get("text")) or _str(said.get("refusal"))
+    thought = _str(said.get("reasoning_content") or said.get("reasoning"))
     calls = said.get("tool_calls") or said.get("function_call")
     finish = choice.get("finish_reason")
     return Choice(
-        answer=content + (json.dumps(calls, ensure_ascii=False) if calls else ""),
+        answer=content + _json(calls),
         thought=thought,
         tool_call=bool(calls),
         logprobs=_openai_logprobs(choice.get("logprobs"), echo),
-        finish=str(finish) if finish else None,
+        finish=_str(finish) or None,
         matched=choice.get("matched_stop"),
         tokens=_count(usage.get("completion_tokens")) if isinstance(usage, Mapping) else None,
     )
@@ -268,13 +283,32 @@ def _number(value: Any) -> float:
     """A log-probability; nan for null, NaN, infinities, their names as strings and their disguises."""
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return math.nan
-    return number if math.isfinite(number) and number > _DISGUISED_INF else math.nan
+    return number if abs(number) < -_DISGUISED_INF else math.nan
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST else None
+
+
+def _ids(values: Iterable[Any]) -> tuple[int, ...]:
+    return tuple(i for i in map(_count, values) if i is not None)
+
+
+def _str(value: Any) -> str:
+    """Whatever stands where a text belongs, as text; "" for nothing."""
+    try:
+        return str(value or "")
+    except RecursionError:
+        return "a value nested too deeply"
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False) if value else ""
+    except RecursionError:
+        return _str(value)
 
 
 def _joined(parts: list[Choice]) -> Choice:
@@ -305,5 +339,5 @@ def _grown(parts: list[Any]) -> list[Any]:
 
 
 def _short(value: Any) -> str:
-    text = " ".join(str(value).split())
+    text = " ".join((value if isinstance(value, str) else _str(value) or repr(value)).split())
     return text if len(text) <= 160 else text[:157] + "..."

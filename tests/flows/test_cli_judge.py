@@ -44,3 +44,25 @@ def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
     done = _judge(tmp_path / "none.jsonl")
     assert (2, "") == (done.returncode, done.stdout)
     assert [f"bringup: {tmp_path}/none.jsonl: cannot be read: No such file or directory"] == done.stderr.splitlines()
+
+
+def test_a_file_that_is_something_else_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "core"
+    path.write_bytes(bytes(range(256)) * 100)  # 100 newlines, and what follows the last
+    done = _judge(path)
+    assert (2, "") == (done.returncode, done.stdout)
+    assert done.stderr.startswith(f"bringup: {path}: 101 lines could not be read, the first is line 1: ")
+    assert 1 == len(done.stderr.splitlines())
+
+
+def test_nothing_in_a_reply_acts_on_the_terminal_and_secrets_are_hidden(tmp_path: Path) -> None:
+    words = ("\x1b]0;title\x07\x9b2J\u202egnirts", "hf_" + "a" * 30, "x" * 85, "hf_" + "b" * 30)
+    said = {"error": {"message": " ".join(words)}}
+    path = tmp_path / "r.jsonl"
+    row = {"id": "a\x1b[2J\u202e", "api": "chat", "status": 200, "request": {}, "reply": said}
+    path.write_text(json.dumps(row), encoding="utf-8")
+    text, as_json = _judge(path).stdout, _judge(path, "--json").stdout
+    assert not set("\x1b\x07\x9b\u202e") & set(text + as_json)
+    for out in (text, json.loads(as_json)["why"]):
+        assert "<secret>" in out
+        assert not {"hf_", "aaa", "bbb"} & {out[i : i + 3] for i in range(len(out))}
