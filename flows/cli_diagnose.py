@@ -1,6 +1,7 @@
 """`bringup diagnose`: what was the first cause in a log, and which step it calls for."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,11 +13,14 @@ from rich.table import Table
 
 from settings.catalogue import shipped_catalogue
 from settings.milestones import shipped_milestones
-from settings.source import BadInput
+from settings.run import load_run_settings
+from settings.source import SETTINGS_DIR, BadInput, nearest
 from settings.words import ExitCode
 from tasks.diagnose import diagnose_file, excerpt
 from tasks.pure.diagnose.lines import bare
 from tasks.pure.record import Diagnosis
+from tasks.pure.redact import Redactor
+from tasks.pure.visible import visible
 
 __all__ = ["diagnose"]
 
@@ -30,20 +34,24 @@ def diagnose(
 
     Example: bringup diagnose server.log --json
     """
+    engines = sorted(path.stem for path in (SETTINGS_DIR / "engines").glob("*.toml"))
+    if engine is not None and engine not in engines:
+        raise BadInput("diagnose", "--engine", f"'{engine}' is not {' or '.join(engines)}", nearest(engine, engines))
+    redactor = Redactor.of_env(os.environ, patterns=load_run_settings().redact)
     catalogue, milestones = shipped_catalogue(), shipped_milestones()
     console = Console()
     unreadable = False
     for name in logs:
         try:
-            found = diagnose_file(name, catalogue, milestones, engine=engine)
+            found = redactor.model(diagnose_file(name, catalogue, milestones, engine=engine))
         except BadInput as e:
-            print(f"bringup: {e}", file=sys.stderr)
+            print(f"bringup: {visible(str(e))}", file=sys.stderr)
             unreadable = True
             continue
         if as_json:
-            print(json.dumps(_as_json(name, found), ensure_ascii=False), flush=True)
+            print(json.dumps(_as_json(name, found)), flush=True)
         else:
-            _show(console, name, found)
+            _show(console, name, found, redactor)
     if unreadable:
         raise typer.Exit(ExitCode.BAD_INPUT)
 
@@ -58,35 +66,42 @@ def _as_json(name: str, found: Diagnosis) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _show(console: Console, name: str, found: Diagnosis) -> None:
+def _show(console: Console, name: str, found: Diagnosis, redactor: Redactor) -> None:
     colour = "green" if found.kind == "none" else "yellow" if found.kind == "unknown" else "red"
-    where = f"[dim]{escape(name if name == '-' else Path(name).name)}[/dim]"
+    where = f"[dim]{_safe(name if name == '-' else Path(name).name)}[/dim]"
     console.print(
         f"{where}  [bold {colour}]{found.kind}[/]  [dim]phase[/] {found.phase}  [dim]component[/] {found.component}"
     )
-    console.print(f"  {escape(found.means)}")
+    console.print(f"  {_safe(found.means)}")
     rows = Table.grid(padding=(0, 1))
     rows.add_column(style="dim")
     rows.add_column()
     if found.try_:
-        rows.add_row("  try", escape(found.try_))
+        rows.add_row("  try", _safe(found.try_))
     if found.flag:
-        rows.add_row("  named by the log", escape(" ".join(x for x in (found.flag, found.value) if x)))
+        rows.add_row("  named by the log", _safe(" ".join(x for x in (found.flag, found.value) if x)))
     rows.add_row("  step", str(found.action))
     if found.source:
         rows.add_row("  source", escape(found.source))
     for seen in found.also_seen:
-        rows.add_row("  also seen", escape(seen))
+        rows.add_row("  also seen", _safe(seen))
     console.print(rows)
     if found.evidence.line is not None:
         rank = f" ({found.evidence.rank})" if found.evidence.rank else ""
-        console.print(f"  [dim]line {found.evidence.line}{escape(rank)}[/dim]")
-        for number, raw in excerpt(name, found.evidence.line) or [(found.evidence.line, found.evidence.text.encode())]:
+        console.print(f"  [dim]line {found.evidence.line}{_safe(rank)}[/dim]")
+        lines = excerpt(name, found.evidence.line)
+        lines = lines or [(found.evidence.line, found.evidence.text.encode("utf-8", "replace"))]
+        shown = "\n".join(_printable(bare(raw).decode("utf-8", "replace")) for _, raw in lines)
+        for (number, _), line in zip(lines, redactor.text(shown).split("\n"), strict=False):
             here = number == found.evidence.line
-            text = escape(_printable(bare(raw).decode("utf-8", "replace"))[:240])
+            text = escape(line[:240])
             style, sign = ("bold", ">") if here else ("dim", " ")
             console.print(f"  [{style}]{sign}{number:>7}  {text}[/]", soft_wrap=True, highlight=False)
     console.print()
+
+
+def _safe(text: str) -> str:
+    return escape(visible(text))
 
 
 def _printable(text: str) -> str:

@@ -10,10 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from flows.cli_show import harmless
 from settings.source import BadInput, nearest
 from tasks.pure.history import compare as differences
 from tasks.pure.history import history as rows_of
 from tasks.pure.record import RunRecord
+from tasks.pure.visible import visible
 from tasks.records import Records, read_records
 from tasks.store import runs_root
 
@@ -51,11 +53,12 @@ def compare(
 ) -> None:
     """Say what differs between two runs: path, build, host, settings, figures. Example: bringup compare OLD NEW"""
     root = runs or str(runs_root(None))
-    told = differences(_run(root, old), _run(root, new))
+    before, after = _run(root, old), _run(root, new)
     if as_json:
-        for row in told:
+        for row in differences(before, after):
             print(json.dumps(row))
         return
+    told = differences(harmless(before), harmless(after))
     table = Table("what", "old", "new", "change", box=None, pad_edge=False, header_style="dim")
     for row in told:
         change = "" if row["change"] is None else f"{row['change']:+.1%}"
@@ -78,7 +81,7 @@ def _cells(row: dict[str, Any]) -> tuple[Text, ...]:
     build = row["version"] or "unknown"
     style = "green" if row["state"] == "Serving" else "red"
     cells = (began, row["target"], build, row["state"], path, f"{speed:,.0f}" if speed else "")
-    return tuple(Text(cell, style if at == 3 else "") for at, cell in enumerate(cells))
+    return tuple(Text(visible(cell), style if at == 3 else "") for at, cell in enumerate(cells))
 
 
 def _shown(value: Any) -> str:
@@ -87,4 +90,4 @@ def _shown(value: Any) -> str:
 
 def _tell_damage(found: Records) -> None:
     for sentence in found.damaged:
-        print(f"bringup: left out: {sentence}", file=sys.stderr)
+        print(f"bringup: left out: {visible(sentence)}", file=sys.stderr)

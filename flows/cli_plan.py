@@ -3,11 +3,12 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from flows.cli_files import written
 from settings.engine import Engine, load_engine
 from settings.ladder import Ladder
 from settings.ladder_check import check_ladder
@@ -67,14 +68,18 @@ def plan(
     check_args(tree, engine, found, file=str(path))
     python, model = (at.python, at.model) if at else ("python3", "MODEL")
     rungs = plan_ladder(tree, engine, found, python=python, model=model)
-    if as_json_:
-        print(json.dumps(as_json(rungs, engine, found, ladder=path.stem)))
-        return
     title = (
         f"{path.stem} on {engine.name} {found.build.version or 'of unknown release'}, SM{found.sm or '?'}; "
         f"flags told by {found.answered or 'nobody'}; rungs expected to fail: {tree.doomed}"
     )
-    _show(ladder_tree(tree, title, plans=rungs), [cannot_serve(engine, found), *found.problems], svg)
+    drawn = ladder_tree(tree, title, plans=rungs)
+    if svg:
+        with written(svg, "--svg"):
+            svg.write_text(draw_svg(drawn), encoding="utf-8")
+    if as_json_:
+        print(json.dumps(as_json(rungs, engine, found, ladder=path.stem)))
+    else:
+        _show(drawn, [cannot_serve(engine, found), *found.problems])
 
 
 def probe(
@@ -108,13 +113,11 @@ def _ask(target: Target, engine: Engine) -> tuple[Target, Capabilities]:
         return resolved(target, host), ask_host(host, target, engine, deadline=deadline)
 
 
-def _show(tree: Node, problems: Iterable[str | None], svg: Path | None) -> None:
+def _show(tree: Node, problems: Iterable[str | None]) -> None:
     console = Console()
     for problem in filter(None, problems):
         console.print(problem, style="bold yellow", markup=False)
     console.print(draw(tree))
-    if svg:
-        svg.write_text(draw_svg(tree), encoding="utf-8")
 
 
 def _ladder(name: str) -> tuple[Ladder, Engine]:
@@ -170,8 +173,8 @@ def _read_parser(path: Path, is_json: bool) -> Parser:
     try:
         if not is_json:
             return parser_from_help(text)
-        actions: Any = json.loads(text)
-        return parser_from_actions(actions)
-    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        return parser_from_actions(json.loads(text))
+    except (ValueError, RecursionError) as e:
         kind = "a list of argparse actions" if is_json else "the output of --help"
-        raise BadInput(path, "", f"is not {kind}: {e!r}") from e
+        why = "it is nested too deeply" if isinstance(e, RecursionError) else e
+        raise BadInput(path, "", f"is not {kind}: {why}") from e

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from flows.cli_files import written
 from flows.cli_show import folder_of
 from tasks.page import html_report
 from tasks.records import read_records
@@ -25,10 +26,13 @@ def report(
         root = runs or str(runs_root(None))
         found = read_records(root)
         page = out or Path("history.html" if "://" in root else f"{root}/history.html")
-        replace(page, html_history(found.runs, found.damaged).encode("utf-8", "replace"))
+        with written(page, "--out"):
+            replace(page, html_history(found.runs, found.damaged).encode("utf-8", "replace"))
         print(page)
         return
     folder = folder_of(run, runs)
     page = out or folder / "report.html"
-    replace(page, html_report(read_record(folder)).encode("utf-8", "replace"))
+    html = html_report(read_record(folder)).encode("utf-8", "replace")
+    with written(page, "--out"):
+        replace(page, html)
     print(page)

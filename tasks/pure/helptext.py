@@ -1,7 +1,7 @@
 """A build's argument parser read from a file: argparse's own actions as JSON, or what `--help` printed."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tasks.pure.capabilities import Flag, Parser
@@ -14,12 +14,14 @@ _INVOCATION = re.compile(r"^  (-\S.*)$", re.MULTILINE)
 _BARE = ("StoreTrue", "StoreFalse", "StoreConst", "BooleanOptional", "AppendConst", "Count", "Help", "Action")
 
 
-def parser_from_actions(actions: Iterable[Mapping[str, Any]]) -> Parser:
+def parser_from_actions(actions: Any) -> Parser:
     """From dumped argparse actions: `flags, dest, action, nargs, choices, default`; absent keys are None.
 
-    Raises: KeyError, TypeError or ValueError when it is something else.
+    Raises: ValueError with what is wrong of which action when it is something else.
     """
-    return Parser.of(_flag(action) for action in actions)
+    if not isinstance(actions, list):
+        raise ValueError("the whole is no list")
+    return Parser.of(_flag(action, n) for n, action in enumerate(actions, 1))
 
 
 def parser_from_help(text: str) -> Parser:
@@ -39,22 +41,39 @@ def version_in(name: str) -> str | None:
     return match.group() if match else None
 
 
-def _flag(action: Mapping[str, Any]) -> Flag:
+def _flag(action: Any, n: int) -> Flag:
+    if wrong := _wrong(action):
+        raise ValueError(f"action {n} {wrong}")
     nargs = action.get("nargs")
     kind = str(action.get("action") or "").strip("_")
     no_value = not action.get("choices") and kind.removeprefix("Deprecated").startswith(_BARE)
     bare = nargs == 0 or (nargs is None and no_value)
-    names = action["flags"]
-    if not isinstance(names, Sequence) or isinstance(names, str):
-        raise TypeError("flags is no list")
     return Flag(
-        names=tuple(map(str, names)),
-        dest=str(action["dest"]),
+        names=tuple(action["flags"]),
+        dest=action["dest"],
         choices=tuple(map(str, action.get("choices") or ())),
         default=action.get("default"),
         nargs=nargs,
         takes_value=not bare,
     )
+
+
+def _wrong(action: Any) -> str | None:
+    """Why this is no argparse action."""
+    if not isinstance(action, Mapping):
+        return "is no object"
+    names, choices = action.get("flags"), action.get("choices")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        return "has no list of texts as `flags`"
+    if not isinstance(action.get("dest"), str):
+        return "has no text as `dest`"
+    if not isinstance(action.get("nargs"), int | str | None):
+        return "has an `nargs` that is neither number nor text"
+    if choices is not None and not (
+        isinstance(choices, list) and all(isinstance(c, str | int | float | None) for c in choices)
+    ):
+        return "has `choices` that are no list of plain values"
+    return None
 
 
 def _flags_in(text: str) -> Iterator[Flag]:

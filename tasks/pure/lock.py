@@ -31,7 +31,7 @@ def lock_of(record: RunRecord) -> Lock:
         build=LockedBuild(**record.build.model_dump()),
         host=_host(record.host),
         server=LockedServer(
-            rung=won.rung, remedies=won.remedies, argv=won.argv, port=_port(won.argv),
+            rung=won.rung, remedies=won.remedies, argv=won.argv, port=_port(record.run_id, won.argv),
             env={k: v for k, v in won.env.items() if v != MASK},
             hidden=tuple(k for k, v in won.env.items() if v == MASK),
             asked=won.asked, effective=_texts(won.effective),
@@ -87,5 +87,8 @@ def _pairs(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield key, str(value)
 
 
-def _port(argv: tuple[str, ...]) -> int:
-    return int(argv[argv.index("--port") + 1])
+def _port(run_id: str, argv: tuple[str, ...]) -> int:
+    at = argv.index("--port") + 1 if "--port" in argv else len(argv)
+    if at == len(argv) or not argv[at].isdecimal():
+        raise BadInput(run_id, "argv", "the winner's command names no port by `--port NUMBER`")
+    return int(argv[at])

@@ -61,3 +61,23 @@ def test_prefect_is_not_imported(tmp_path: Path) -> None:
     code += "print([m for m in sys.modules if m.split('.')[0] == 'prefect'], file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
     assert b"[]\n" == done.stderr
+
+
+def test_no_secret_and_nothing_that_acts_on_the_terminal_is_shown(tmp_path: Path) -> None:
+    log = tmp_path / "a\x1b[2J\u202e.log"
+    secret = "hf_" + "a" * 30
+    log.write_bytes(LOG.replace(b"inf`", f"inf` \x9b2J\u202e {secret}".encode()) + f"token {secret}\n".encode())
+    for done in (bringup(str(log)), bringup("--json", str(log))):
+        out = done.stdout.decode()
+        assert done.returncode == 0
+        assert "<secret>" in out
+        assert secret not in out
+        assert not set("\x1b\x9b\u202e") & set(out)
+
+
+def test_an_engine_that_is_none_is_one_sentence(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_bytes(LOG)
+    done = bringup("--engine", "vlm", str(log))
+    assert (2, b"") == (done.returncode, done.stdout)
+    assert b"bringup: diagnose: --engine: 'vlm' is not sglang or vllm; did you mean 'vllm'?\n" == done.stderr

@@ -97,6 +97,27 @@ def test_the_tree_is_drawn_for_the_terminal_and_as_svg(bringup: Bringup, tmp_pat
     assert "bf16-kv-tilelang" in svg.read_text().replace("&#x27;", "'")
 
 
+def test_the_picture_is_written_beside_json_too(plan: Plan, bringup: Bringup, tmp_path: Path) -> None:
+    svg = tmp_path / "tree.svg"
+    assert plan("--args-json", PARSERS / "0.5.23.json", "--sm", "120", "--svg", svg)["rungs"]
+    assert svg.read_text().startswith("<svg")
+    bad = tmp_path / "none" / "tree.svg"
+    done = bringup("plan", "--args-json", PARSERS / "0.5.23.json", "--sm", "120", "--svg", bad, code=2)
+    assert f"bringup: {bad}: --svg: cannot be written: No such file or directory\n" == done.err
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"a": 1}', "3", '[{"flags": [{}], "dest": 1}]', '[{"dest": "x"}]', "["]
+)
+def test_json_that_is_no_parser_is_one_sentence_in_our_words(bringup: Bringup, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "args.json"
+    file.write_text(text)
+    done = bringup("plan", "--args-json", file, "--sm", "120", code=2)
+    assert 1 == len(done.err.splitlines())
+    assert "is not a list of argparse actions: " in done.err
+    assert "Error" not in done.err
+
+
 def test_a_plan_from_a_file_imports_no_prefect_and_takes_no_second() -> None:
     code = (
         "import sys, time; from flows.cli import app; began = time.monotonic(); "

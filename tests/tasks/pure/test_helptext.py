@@ -68,9 +68,16 @@ def test_text_that_is_no_help_is_refused_or_read_but_never_breaks(text: str) -> 
         assert parser_from_help(text).flags
 
 
-@pytest.mark.parametrize("wrong", [[{}], [{"flags": "--a", "dest": "a"}], ["x"], [{"flags": ["--a"]}]])
+WRONG: list[Any] = [
+    {}, 3, None, "x", [{}], [{"flags": "--a", "dest": "a"}], ["x"], [{"flags": ["--a"]}], [{"flags": [1], "dest": "a"}],
+    [{"flags": ["--a"], "dest": {}}], [{"flags": ["--a"], "dest": "a", "choices": 3}],
+    [{"flags": ["--a"], "dest": "a", "choices": [[]]}], [{"flags": ["--a"], "dest": "a", "nargs": [1]}],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", WRONG)
 def test_json_that_is_no_list_of_actions_is_refused(wrong: list[Any]) -> None:
-    with pytest.raises((KeyError, TypeError, ValueError, AttributeError)):
+    with pytest.raises(ValueError, match=r"^(the whole is no list|action 1 (is|has) [^{\[]*)$"):
         parser_from_actions(wrong)
 
 

@@ -56,6 +56,13 @@ def test_a_run_without_a_winner_or_with_a_hidden_word_gives_no_lock() -> None:
         lock_of(RECORD.model_copy(update={"attempts": (*RECORD.attempts[:-1], hidden)}))
 
 
+@pytest.mark.parametrize("argv", [(), ("python",), ("python", "--port"), ("python", "--port", "x")])
+def test_a_winner_whose_command_names_no_port_gives_no_lock(argv: tuple[str, ...]) -> None:
+    won = WON.model_copy(update={"argv": argv})
+    with pytest.raises(BadInput, match="names no port"):
+        lock_of(RECORD.model_copy(update={"attempts": (*RECORD.attempts[:-1], won)}))
+
+
 def test_hidden_values_are_named_and_not_held() -> None:
     assert set(LOCK.server.hidden) == {k for k, v in WON.env.items() if v == "<secret>"}
     assert "<secret>" not in lock_toml(LOCK)
