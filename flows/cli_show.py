@@ -31,8 +31,8 @@ RunsDir = Annotated[str | None, typer.Option("--runs", help="folder of records; 
 _LONGEST_LINE = 1 << 20  # bytes of a line that are looked at together
 _SILENT_S = 600.0  # a living run writes each stage; the longest silent wait is a load
 _NARROW = {  # heading -> column of branch_rows
-    "#": "attempt", "rung": "rung", "backend": "actual backend", "outcome": "outcome", "cause": "reason", "move": "move",
-    "s": "seconds",
+    "#": "attempt", "rung": "rung", "backend": "actual backend", "outcome": "outcome", "cause": "reason",
+    "move": "move", "s": "seconds",
 }  # fmt: skip
 
 
