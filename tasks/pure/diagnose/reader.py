@@ -81,8 +81,8 @@ class Reader:
             trace.chain, trace.chained = self._chains, False
             return None
         raised = trace.read(line) if trace.open else raised_in(line.text)
-        if trace.at_frame:
-            return None
+        if trace.at_frame or trace.quotes:
+            return None  # code is no evidence: it names what might be said, the exception's line what was
         if error := _VALIDATION.match(line.text):
             raised, trace.unsaid = Raised("ValueError", error[1]), None
         elif raised is not None and _MORE_BELOW.search(raised.message):
@@ -97,15 +97,17 @@ class Reader:
         return self._found(line, raised, trace)
 
     def cut_off(self) -> list[Cause]:
-        """No line follows: an assertion whose traceback ends at its source line is one all the same."""
+        """No line follows: what a traceback was about to raise when it was cut is the best that it tells."""
         found = []
         for trace in self._traces.values():
             if trace.unsaid is not None and self._phases.phase is Phase.ARGS:
                 cause = self._found(trace.unsaid, Raised("ValidationError", trace.unsaid.text), trace)
                 found += [cause] if cause else []
-            if trace.open and trace.source is not None and trace.source.text.strip().startswith("assert "):
+            code = trace.source.text.strip() if trace.open and trace.source is not None else ""
+            if trace.source is not None and code.startswith(("assert ", "raise ")):
+                raised = Raised("AssertionError", "") if code.startswith("assert ") else None
+                cause = self._found(_source_line(trace, trace.source), raised, trace)
                 trace.open = False
-                cause = self._found(_source_line(trace, trace.source), Raised("AssertionError", ""), trace)
                 found += [cause] if cause else []
         return found
 

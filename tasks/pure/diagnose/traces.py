@@ -1,7 +1,7 @@
 """Tracebacks: where they begin, the frames they pass through and the line that they end in."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tasks.pure.diagnose.lines import Line
 
@@ -26,11 +26,12 @@ _ENGINE = re.compile(r"(?:^|/)(?:sglang|vllm)/(.+)$")
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One call: the file's path from its package on, and the function."""
+    """One call: the file's path from its package on, the function, and the line of code where it is shown."""
 
     path: str
     function: str
     engine: bool
+    source: str = ""
 
     def __str__(self) -> str:
         return f"{self.path}:{self.function}"
@@ -58,13 +59,14 @@ class Trace:
     chained: bool = False        # the next one belongs to the same chain
     chain: int = 0
     at_frame: bool = False       # the line just read was one of its frames
+    quotes: bool = False         # the line just read was code that a frame shows
     first_line: int = 0
     raised_line: int | None = None
     unsaid: Line | None = None   # an exception's line whose message stands below it
 
     def begin(self, line: Line) -> bool:
         """Whether the line opens a traceback; if so, what was open is forgotten."""
-        self.at_frame = False
+        self.at_frame = self.quotes = False
         if not _BEGIN.search(line.text):
             return False
         self.fault = "call last" not in line.text
@@ -76,7 +78,8 @@ class Trace:
     def read(self, line: Line) -> Raised | None:
         """Take a line of the open traceback; the exception when this is its line."""
         self.lines += 1
-        self.at_frame = False
+        in_frame = self.at_frame or self.quotes
+        self.at_frame = self.quotes = False
         if self.lines > _MOST_LINES:
             self.open = False
             return None
@@ -92,8 +95,11 @@ class Trace:
         if raised := raised_in(text, loose=bool(self.frames) and not text.startswith((" ", "\t"))):
             self.open = False
             return raised
+        self.quotes = in_frame and text.startswith("    ")
         if text.strip(" ^~|"):
             self.source = line
+            if self.quotes and self.frames and not self.frames[-1].source:
+                self.frames[-1] = replace(self.frames[-1], source=text.strip())
         return None
 
     @property
