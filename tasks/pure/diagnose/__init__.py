@@ -20,7 +20,7 @@ _STRUCTURE = (
     "Traceback (most recent call last)", "most recent call first", "During handling of the above",
     "direct cause of the following", "Error: ", "Exception: ", "hit an exception", "encountered a fatal error",
     "graph failed", "Graph failed", "Successful requests:", "Failed requests:", "num_prompts=", "--num-prompts",
-    "non-default args", "ue8m0", "JIT Pre-Compile", "JIT Single Kernel",
+    "non-default args", "ue8m0", "JIT Pre-Compile", "JIT Single Kernel", "begins to compile",
     "To work around", "launch command", "Value error, ", "Assertion error, ", "[type=", "validation error",
 )  # fmt: skip
 _ANSWER = b'HTTP/1.1" 200'

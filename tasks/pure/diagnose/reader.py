@@ -19,6 +19,7 @@ __all__ = ["TEXT_LIMIT", "Reader"]
 TEXT_LIMIT = 1_000     # characters of a line that are kept as evidence
 _UNDER_A_TRACE = 25    # lines of a message may follow the exception's own
 _MOST_STREAMS = 256
+_COMPILING = 40        # lines after a compilation's begin that may still tell of it
 _LOST_AFTER = 4_000    # lines; a traceback that has not ended by then never will
 
 _CHAIN = re.compile(r"During handling of the above exception|direct cause of the following exception")
@@ -81,7 +82,7 @@ class Reader:
             trace.chain, trace.chained = self._chains, False
             return None
         raised = trace.read(line) if trace.open else raised_in(line.text)
-        if trace.at_frame or trace.quotes:
+        if trace.open and (trace.at_frame or trace.quotes):
             return None  # code is no evidence: it names what might be said, the exception's line what was
         if error := _VALIDATION.match(line.text):
             raised, trace.unsaid = Raised("ValueError", error[1]), None
@@ -147,14 +148,16 @@ class Reader:
             trace.raised_line = line.number
         near = trace.raised_line is not None and line.number - trace.raised_line <= _UNDER_A_TRACE
         frames = trace.innermost if near or trace.open else ()
-        reading = self._match(line.text, raised, frames)
+        reading = self._match(line, raised, frames)
         cause = self.cause(reading, line, frames, trace) if reading else None
         if raised is not None:
             trace.enveloped = False
         return replace(cause, raised=raised is not None) if cause else None
 
-    def _match(self, text: str, raised: Raised | None, frames: Sequence[Frame]) -> Reading | None:
-        phase = self._phases.phase
+    def _match(self, line: Line, raised: Raised | None, frames: Sequence[Frame]) -> Reading | None:
+        phase, text = self._phases.phase, line.text
+        if raised is not None and (typed := self._rules.typed(raised, phase, frames)):
+            return typed
         capture = _CAPTURE.search(text)
         in_exception = raised is not None or capture is not None
         held = {number for literal in self._literals.within(text) for number in self._holders.get(literal, ())}
@@ -167,7 +170,11 @@ class Reader:
             return self._rules.exception(Raised("RuntimeError", capture[1]), "", Phase.GRAPH_CAPTURE, frames)
         if raised is None or self.is_death(text):
             return None
-        return self._rules.exception(raised, "" if raised.message else text, phase, frames)
+        began = self.facts.compiles_at
+        compiling = began is not None and line.number - began <= _COMPILING
+        return self._rules.done_above(raised, frames, compiling=compiling) or self._rules.exception(
+            raised, "" if raised.message else text, phase, frames
+        )
 
     def _placed(self, reading: Reading, text: str, frames: Sequence[Frame]) -> Reading:
         """The reading with the component that text, frames and facts name."""
@@ -176,12 +183,19 @@ class Reader:
             component = reading.component if component is Component.UNKNOWN else component
             reading = reading.at(component, action_of(reading, component, text))
         facts = self.facts
-        if reading.kind == "nan" and facts.ue8m0_warned and facts.deep_gemm_moe:
-            return reading.at(Component.MOE, Action.OTHER_FLAG)
+        if reading.kind == "nan":
+            return self._rules.not_finite(reading, facts, frames)
+        if reading.kind == "nccl" and reading.general and facts.several_nodes and self._joining:
+            return reading.at(reading.component, Action.STOP)
         unplaced = reading.component is Component.UNKNOWN and not reading.general
         if reading.kind == "device_assert" and unplaced and facts.speculative:
             return reading.at(Component.SPECULATIVE, Action.OTHER_FLAG)
         return self._rules.bound(reading, frames) if reading.kind == "port" else reading
+
+    @property
+    def _joining(self) -> bool:
+        """The ranks are still finding each other."""
+        return self._phases.phase in {Phase.ARGS, Phase.LOAD} and not self._phases.weights_begun
 
     def _trace_of(self, line: Line) -> Trace:
         for trace in self._traces.values():

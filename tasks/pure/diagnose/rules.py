@@ -24,6 +24,8 @@ class Facts:
     deep_gemm_moe: bool = False
     ue8m0_warned: bool = False
     speculative: bool = False
+    several_nodes: bool = False
+    compiles_at: int | None = None  # the line where a kernel's compilation was last said to begin
     asked_prompts: int | None = None
 
 
@@ -135,7 +137,23 @@ _PACKAGES = {
 }
 _NO_ATTRIBUTE = re.compile(r"module '[\w.]+' has no attribute|partially initialized module")
 _OTHER_ARGUMENTS = re.compile(r"got an unexpected keyword argument|missing \d+ required (?:positional|keyword)")
-_HTTP_FRAME = re.compile(r"api_server|http_server|uvicorn|create_server_socket|setup_server")
+_HTTP_FRAME = re.compile(r"api_server|http_server|uvicorn|create_server_socket|setup_server|asyncio/.*:create_server$")
+# What the frame above an exception does, where the exception's own words fit several kinds.
+_BINDS = re.compile(r"\.bind\(|:(?:bind\w*|create_server\w*)(?: |$)")
+_OF_SOCKETS = {"PermissionError", "OSError"}
+_PATH = re.compile(r"['\"]\S*/")
+_PARSES_ARGUMENTS = re.compile(
+    r"^(?:argparse\.py|.*(?:server_args|arg_utils|argparse_utils|cli_args)\.py):|:\w*_(?:args|argument)(?: |$)"
+    r"|json\.loads\([^)]*(?:arg|override|flag|option)"
+)
+_READS_A_FILE = re.compile(r"json\.load\(|\bopen\(|\.read\w*\(")
+_COMPILES = re.compile(
+    r"tilelang/(?:engine|transform|autotuner)|tilelang/jit/(?!\S*:(?:__call__|\w*forward\w*|<lambda>)$)|triton/(?:compiler|backends)|tvm/\S*(?:build|driver|transform)"
+    r"|:(?:lower\w*|[Ll]owerAnd\w+|compile\w*)(?: |$)"
+)
+_OF_A_COMPILER = re.compile(r"^(?:Internal check failed|Check failed)")
+_OF_COMPILERS = {"InternalError", "TVMError", "PassManagerError"}
+_SPECULATES = re.compile(r"(?:speculative|spec_decode)/|eagle")
 _COMM_FRAME = re.compile(
     r"device_communicators/|custom_all_?reduce|pynccl|parallel_state|shm_broadcast|mscclpp|quick_all_reduce"
     r"|distributed/(?:distributed_c10d|rendezvous)"
@@ -154,6 +172,7 @@ _SAYS_NOTHING = re.compile(
     r"(?:cancel+ed|aborted|interrupted|terminated|closed|shut ?down|killed|died)(?: unexpectedly)?)?\W*$",
     re.IGNORECASE,
 )
+_REFERENCE = re.compile(r"^\(?Request ID\b[^)]*\)?\W*$")  # to what was asked; the answer stands below
 _PEER_GONE = re.compile(
     r"[Cc]onnection (?:was )?(?:closed|reset|aborted)|[Bb]roken pipe|remote process exit|closed by (?:remote )?peer"
     r"|peer (?:has )?(?:closed|gone|exited|disconnected)|Call to recv\w* .*failed"
@@ -190,6 +209,29 @@ class Rules:
         http = any(_HTTP_FRAME.search(str(f)) for f in frames)
         return reading.at(Component.HOST, Action.OTHER_FLAG) if http else reading
 
+    def typed(self, raised: Raised, phase: Phase, frames: Sequence[Frame]) -> Reading | None:
+        """Text that is no JSON is an argument's where arguments are parsed, and a model file's anywhere else."""
+        if raised.name != "JSONDecodeError" or phase not in _BUILDING:
+            return None
+        above = _above([f for f in frames if not f.path.startswith("json/")])
+        return self["argument"] if _PARSES_ARGUMENTS.search(above) and not _READS_A_FILE.search(above) else None
+
+    def done_above(self, raised: Raised, frames: Sequence[Frame], *, compiling: bool) -> Reading | None:
+        """What the frames right above say of an exception whose own words fit several kinds."""
+        if raised.name in _OF_SOCKETS and _BINDS.search(_above(frames)) and not _PATH.search(raised.message):
+            return self["address"]
+        if raised.name in _OF_COMPILERS and _OF_A_COMPILER.match(raised.message):
+            return self["lowering"] if compiling or any(_COMPILES.search(str(f)) for f in frames[:3]) else None
+        return None
+
+    def not_finite(self, reading: Reading, facts: Facts, frames: Sequence[Frame]) -> Reading:
+        """Whom NaN accuses other than attention."""
+        if facts.ue8m0_warned and facts.deep_gemm_moe:
+            return reading.at(Component.MOE, Action.OTHER_FLAG)
+        if any(_SPECULATES.search(f.path) for f in frames):
+            return reading.at(Component.SPECULATIVE, Action.OTHER_FLAG)
+        return reading
+
     def from_a_peer(self, reading: Reading, text: str, *, serving: bool) -> Reading:
         """A connection that breaks while serving tells that the other side went away; its log holds the cause."""
         gone = serving and reading.kind == "nccl" and _PEER_GONE.search(text)
@@ -213,11 +255,8 @@ class Rules:
             or self._by_place(raised, text, phase, frames)
         )
         # Without a message there may be a better text below.
-        return (
-            reading
-            if raised.message or reading.general
-            else Reading.of(reading.meaning.model_copy(update={"general": True}))
-        )
+        told = raised.message and not _REFERENCE.match(raised.message)
+        return reading if told or reading.general else Reading.of(reading.meaning.model_copy(update={"general": True}))
 
     def _by_name(self, raised: Raised, phase: Phase, frames: Sequence[Frame]) -> Reading | None:
         name, message = raised.name, raised.message
@@ -268,6 +307,10 @@ class Rules:
         says = raised.message or name == "AssertionError"  # any other without a message has no content
         known = _SUPPORT.search(text) or text.startswith("assert ") or (says and computed)
         return self["no_code" if known else "unread"]
+
+
+def _above(frames: Sequence[Frame]) -> str:
+    return f"{frames[0]} {frames[0].source}" if frames else ""
 
 
 def _of_the_engine(frames: Sequence[Frame]) -> bool:

@@ -24,6 +24,7 @@ _SPECULATIVE = re.compile(
     r"speculative_algorithm['\"]?(?:=|: )['\"]\w|speculative_config['\"]?(?:=|: )(?:\{|SpeculativeConfig)"
     r"|num_speculative_tokens"
 )
+_SEVERAL_NODES = re.compile(r"nnodes['\"]?(?:=|: )(?:[2-9]|1\d)")
 _PROMPTS = re.compile(r"num_prompts=(\d+)|--num-prompts[ =](\d+)")
 _DONE = re.compile(r"Successful requests:\s+(\d+)")
 _FAILED = re.compile(r"Failed requests:\s+(\d+)")
@@ -90,7 +91,7 @@ class Story:
         """Take one line."""
         if self._is_batch(line):
             return
-        self._learn(line.text)
+        self._learn(line)
         if self._ignored.search(line.text) or _USAGE.match(line.text):
             return
         if line.rank and line.stamp:
@@ -150,13 +151,17 @@ class Story:
         later = order.index(now) > order.index(was)
         self._verdict.move_on(lambda cause: not later or order.index(cause.phase) >= order.index(now))
 
-    def _learn(self, text: str) -> None:
+    def _learn(self, line: Line) -> None:
+        text = line.text
         for pattern, says in self._hints:
             if pattern.search(text):
                 self._note(says)
         facts = self._reader.facts
         facts.ue8m0_warned |= "ue8m0" in text
+        if "begins to compile" in text:
+            facts.compiles_at = line.number
         if _ARGUMENTS.search(text):
+            facts.several_nodes |= _SEVERAL_NODES.search(text) is not None
             facts.dummy_weights |= _DUMMY.search(text) is not None
             facts.deep_gemm_moe |= _DEEP_GEMM_MOE.search(text) is not None
             facts.speculative |= _SPECULATIVE.search(text) is not None

@@ -66,9 +66,9 @@ class Trace:
 
     def begin(self, line: Line) -> bool:
         """Whether the line opens a traceback; if so, what was open is forgotten."""
-        self.at_frame = self.quotes = False
         if not _BEGIN.search(line.text):
             return False
+        self.at_frame = self.quotes = False
         self.fault = "call last" not in line.text
         self.open, self.frames, self.source, self.lines = True, [], None, 0
         self.rank = line.rank or self.rank
@@ -95,7 +95,7 @@ class Trace:
         if raised := raised_in(text, loose=bool(self.frames) and not text.startswith((" ", "\t"))):
             self.open = False
             return raised
-        self.quotes = in_frame and text.startswith("    ")
+        self.quotes = in_frame and text.startswith("    ") and not text.lstrip().startswith("|")
         if text.strip(" ^~|"):
             self.source = line
             if self.quotes and self.frames and not self.frames[-1].source:

@@ -181,6 +181,8 @@ class Verdict:
 
 def _explains(exact: Cause, general: Cause) -> bool:
     """Whether an exact text tells what a general one before it was about."""
+    if _refused_by_argparse(exact, general):
+        return True
     if not general.reading.general or exact.reading.general:
         return False
     if exact.reading.grade not in {"fatal", "reported", "lives"}:
@@ -190,3 +192,10 @@ def _explains(exact: Cause, general: Cause) -> bool:
         return exact.reading.kind not in {"unknown", "hang", "nccl"}  # the exception's message goes on below its line
     near = below <= _SAME_EVENT or (exact.chain == general.chain and general.chain > 0)
     return near and exact.reading.kind in _EXPLAINED_BY.get(general.reading.kind, {general.reading.kind})
+
+
+def _refused_by_argparse(refusal: Cause, raised: Cause) -> bool:
+    """Whether argparse tells, below an argument's own exception, which argument it was."""
+    told = refusal.reading.kind == "bad_flag" and ": error: argument " in refusal.text
+    converting = raised.raised and raised.reading.kind in {"model_files", "unsupported", "bad_flag", "unknown"}
+    return told and converting and raised.phase is Phase.ARGS and refusal.line - raised.line <= _SAME_EVENT
