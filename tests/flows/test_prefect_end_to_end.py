@@ -135,8 +135,8 @@ class Rehearsed:
         return self
 
     def left(self) -> list[str]:
-        """What of ours is on this host: a process with this host's story in its environment, a lock that is held."""
-        mark = f"REHEARSAL_STORY={self.story}".encode()
+        """What of ours is on this host: a process with the mark of its state folder, a lock that is held."""
+        mark = f"BRINGUP_STATE={self.folder / 'state'}".encode()
         processes = [pid.name for pid in Path("/proc").glob("[0-9]*") if mark in _environ(pid)]
         return processes + [str(lock) for lock in (self.folder / "state").glob("lock")]
 
