@@ -177,7 +177,7 @@ def test_requests_say_what_the_suite_asks_in_the_words_of_each_api() -> None:
 
 def test_a_suite_without_time_left_does_not_pass() -> None:
     report = Api().decode({}, {}, within_s=0.0)
-    assert ("reply_error", ["not_run", "not_run"]) == (report.kind, _verdicts(report))
+    assert ("hang", ["not_run", "not_run"]) == (report.kind, _verdicts(report))
 
 
 def test_each_verdict_is_told_as_it_falls() -> None:
