@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import tomllib
@@ -16,6 +15,7 @@ from deployments.serve import environment, serving
 from settings.source import SETTINGS_DIR
 from tasks.deadline import Deadline, pause
 from tasks.store import newest_run
+from tests.ports import free_port
 from tests.tasks.conftest import sshd, start_sshd
 
 __all__ = ["BRINGUP", "Machine", "rehearsal_target", "sshd", "start_sshd", "wait_for"]
@@ -91,7 +91,7 @@ def wait_for(true: Callable[[], object], within_s: float, what: str) -> None:
 def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The environment of a Prefect server that runs for the session."""
     own = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "BRINGUP_"))}
-    env = environment(own | {"PREFECT_HOME": str(tmp_path_factory.mktemp("prefect"))}, _free_port())
+    env = environment(own | {"PREFECT_HOME": str(tmp_path_factory.mktemp("prefect"))}, free_port())
     with serving(env):
         yield env
 
@@ -104,10 +104,10 @@ def machine(prefect_server: dict[str, str], tmp_path: Path) -> Machine:
             **prefect_server,
             "BRINGUP_HOME": str(tmp_path),
             "BRINGUP_TARGET__STATE_DIR": str(tmp_path / "state"),
-            "BRINGUP_RUN__API_PORT": str(_free_port()),
+            "BRINGUP_RUN__API_PORT": str(free_port()),
             "BRINGUP_RUN__POLL_S": "0.2",
             # With its parent: another worker of xdist uses the same name.
-            "BRINGUP_TARGET__ENV__REHEARSAL_HOST": f"{tmp_path.parent.name}-{tmp_path.name}",
+            "BRINGUP_TARGET__ENV__REHEARSAL_HOST": str(tmp_path),
         },
     )
 
@@ -122,8 +122,3 @@ def rehearsal_target(path: Path, story: Path, **fields: object) -> Path:
     lines += ["[env]", *(f"{name} = {json.dumps(value)}" for name, value in env.items())]
     path.write_text("\n".join(lines) + "\n")
     return path
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])

@@ -6,7 +6,6 @@ One server for the whole module (10 s to start). The host is the rehearsal's: th
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tomllib
@@ -29,6 +28,7 @@ from settings.words import RunOutcome
 from tasks.deadline import Deadline, pause
 from tasks.pure.record import RunRecord
 from tasks.store import newest_run, read_record
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.prefect, pytest.mark.timeout(420)]
 
@@ -281,7 +281,7 @@ def test_a_server_that_is_away_in_mid_run_costs_the_run_nothing(apart: Prefect, 
 def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefect]:
     """Server and worker of one test alone: it breaks them. The worker is the launcher that systemd runs."""
     home = tmp_path_factory.mktemp("prefect")
-    env = environment(_own(home), _free_port())
+    env = environment(_own(home), free_port())
     with serving(env):
         worker = subprocess.Popen([sys.executable, "-m", "deployments.worker"], env=env, cwd=ROOT)
         try:
@@ -319,14 +319,14 @@ def loading(prefect: Prefect, tmp_path: Path) -> tuple[str, Rehearsed]:
 def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefect]:
     """Server and worker with a home of their own, and both deployments."""
     home = tmp_path_factory.mktemp("prefect")
-    env = environment(_own(home), _free_port())
+    env = environment(_own(home), free_port())
     with serving(env), working(env) as worker:
         yield _deployed(Prefect(env, worker, home))
 
 
 def _own(home: Path) -> dict[str, str]:
     own = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "BRINGUP_"))}
-    ours = {"BRINGUP_CHECKOUT": str(ROOT), "BRINGUP_RUN__POLL_S": "0.2", "BRINGUP_RUN__API_PORT": str(_free_port())}
+    ours = {"BRINGUP_CHECKOUT": str(ROOT), "BRINGUP_RUN__POLL_S": "0.2", "BRINGUP_RUN__API_PORT": str(free_port())}
     return own | ours | {"PREFECT_HOME": str(home)}
 
 
@@ -345,11 +345,6 @@ def _environ(pid: Path) -> bytes:
     with suppress(OSError):
         return (pid / "environ").read_bytes()
     return b""
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def _until(true: Callable[[], bool], within_s: float = 90.0) -> None:

@@ -11,7 +11,7 @@ from deployments.serve import environment, serving
 from settings.source import find
 from tasks.store import read_record
 from tests.flows.conftest import Machine
-from tests.tasks.conftest import free_port
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.prefect, pytest.mark.timeout(240)]
 

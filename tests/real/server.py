@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import httpx
 
 from tasks.deadline import Deadline, pause
+from tests.ports import free_port
 from tests.real.build import MODELS, PYTHON, SITE
 
 __all__ = ["ARGS", "ENV", "RealServer", "free_port", "run_engine", "serve"]
@@ -99,9 +99,3 @@ def serve(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

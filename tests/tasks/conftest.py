@@ -18,6 +18,7 @@ from tasks.deadline import Deadline, pause
 from tasks.host import Host
 from tasks.local_host import LocalHost
 from tasks.ssh_host import SshHost
+from tests.ports import free_port
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
@@ -136,12 +137,6 @@ def unused_port() -> int:
 def make_key(path: Path, kind: str = "ed25519") -> None:
     size = ["-b", "2048"] if kind == "rsa" else []
     subprocess.run(["ssh-keygen", "-q", "-t", kind, *size, "-N", "", "-f", str(path)], check=True)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def until(holds: Callable[[], bool], what: str, more: Callable[[], str] = str, within_s: float = 10.0) -> None:

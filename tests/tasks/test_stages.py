@@ -18,7 +18,7 @@ from tasks.pure.redact import Redactor
 from tasks.session import Server, Session
 from tasks.store import RunFolder
 from tasks.supervisor import Acquired, Supervisor
-from tests.tasks.conftest import free_port
+from tests.ports import free_port
 
 STARTED = """
 print("[2026-01-01 00:00:01] server_args={}", flush=True)

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -18,6 +17,7 @@ import pytest
 
 from settings.source import SETTINGS_DIR
 from tasks.deadline import Deadline, pause
+from tests.ports import free_port
 
 ROOT = SETTINGS_DIR.parent
 MODEL = SETTINGS_DIR / "rehearsals" / "model"
@@ -157,8 +157,3 @@ def small_model() -> dict[str, Any]:
     """The shipped model with weights that one GPU can hold."""
     config: dict[str, Any] = json.loads((MODEL / "config.json").read_text(encoding="utf-8"))
     return {**config, "rehearsal": {"weights_gb": 8.0, "shards": 4}}
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        return int(s.getsockname()[1])

@@ -17,6 +17,7 @@ import pytest
 from tasks.deadline import Deadline, pause
 from tasks.local_host import LocalHost
 from tasks.supervisor import ServerSpec, Supervisor
+from tests.ports import free_port
 
 __all__ = ["BAD_SERVER", "DEADLINE_S", "Bench", "alive", "bench", "free_port", "listens", "soon"]
 
@@ -30,12 +31,6 @@ def soon(true: Callable[[], object], what: str = "") -> None:
     while not true():
         assert not deadline.passed, f"not true in {DEADLINE_S} s: {what or true}"
         pause(0.02, deadline)
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 def listens(port: int) -> bool:
