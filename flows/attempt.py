@@ -31,6 +31,7 @@ def attempt(book: Book, n: int, rung: str, keep: bool) -> State[None]:
     elif book.server:
         book.add(_report(steps.stop(book, return_state=True)))
         session.running = None
+        session.kept = False  # a server that an earlier sitting kept is gone: the lock goes with the run
     entry = session.folder.redactor.model(book.attempt())
     reason = entry.diagnosis.means if entry.diagnosis else "every gate passed"
     log.info("attempt.ended", n=n, rung=rung, outcome=entry.outcome, reason=reason)

@@ -177,9 +177,16 @@ class Run:
             if entry.outcome is AttemptOutcome.PASSED:
                 remember_build(session, self.record.build)
                 if self.wanted is not None:
-                    mark_good(session.host, session.target, self.wanted, deadline=session.call())
+                    self._mark_good(session, self.wanted)
             if entry.outcome is AttemptOutcome.ABORTED:
                 return self._aborted(session, entry)
+
+    def _mark_good(self, session: Session, wanted: WantedBuild) -> None:
+        """So that the build is not collected. It has passed by now: no error of the note takes that away."""
+        try:
+            mark_good(session.host, session.target, wanted, deadline=session.call())
+        except HostError as e:
+            log.warning("build.not_marked", why=str(e))
 
     def _kept(self, session: Session, end: End) -> End:
         """After variations the winner's server is gone: one that is to stay is launched anew."""

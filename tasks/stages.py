@@ -101,10 +101,10 @@ def wait_ready(session: Session, server: Server) -> StageReport:
 
 
 def warm_up(session: Session, server: Server) -> StageReport:
-    """First requests, which may compile kernels. Only errors and a dead server fail here: text is judged in decode."""
+    """First requests, which may compile kernels: errors, silence and a dead server fail; text is judged in decode."""
     step = Step(Stage.WARMUP, server.n, server.rung)
     report = _ask(session, server, Stage.WARMUP, session.warmup_suite, session.settings.warmup_s)
-    if report.kind != "reply_error":
+    if report.kind not in ("reply_error", "hang"):
         report = replace(report, kind=None, why="")
     return _after_requests(step, session, server, report)
 

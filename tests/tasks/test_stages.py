@@ -125,3 +125,10 @@ def test_a_server_that_dies_without_a_word_is_unknown(session: Session) -> None:
     report = stages.wait_ready(session, server)
     assert found(report) == (AttemptOutcome.FAILED, "unknown")
     assert "exit 3" in report.result.reason
+
+
+def test_a_warm_up_that_runs_out_of_time_does_not_pass(session: Session) -> None:
+    server = launched(session, STARTED, SERVES)
+    assert found(stages.wait_ready(session, server)) == (AttemptOutcome.PASSED, None)
+    session.settings = session.settings.model_copy(update={"warmup_s": 0.0})
+    assert found(stages.warm_up(session, server)) == (AttemptOutcome.FAILED, "hang")
