@@ -214,7 +214,7 @@ def test_half_an_answer_is_kept_and_the_server_found_gone(half: str) -> None:
     with httpx.Client(base_url=half, trust_env=False) as client:
         call = ask(client, "p", "generate", {"text": "x"}, deadline=Deadline.after(10))
         assert (200, '{"text":" Paris is the cap') == (call.status, call.reply)
-        assert "RemoteProtocolError" in call.lost
+        assert call.lost.startswith("the connection failed: ")  # an early end or a reset: the kernel's choice
         assert is_gone(client, deadline=Deadline.after(10))
 
 
