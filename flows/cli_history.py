@@ -11,10 +11,14 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.cli_show import harmless
+from settings.run import load_run_settings
 from settings.source import BadInput, nearest
+from tasks.pure.build import DECIDED
 from tasks.pure.history import compare as differences
 from tasks.pure.history import history as rows_of
 from tasks.pure.record import RunRecord
+from tasks.pure.regression import compare_with_history, good_runs
+from tasks.pure.report import comparison_lines
 from tasks.pure.visible import visible
 from tasks.records import Records, read_records
 from tasks.store import runs_root
@@ -23,6 +27,7 @@ __all__ = ["compare", "history"]
 
 Runs = Annotated[str | None, typer.Option("--runs", help="folder or URL of records; default $BRINGUP_HOME/runs")]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object a line on stdout")]
+_STYLES = {"worse": "red", "better": "green", "not judged": "dim"}
 _COLUMNS = ("began", "target", "build", "state", "path", "tok/s")
 
 
@@ -48,11 +53,18 @@ def history(
 
 
 def compare(
-    old: Annotated[str, typer.Argument(help="run id")], new: Annotated[str, typer.Argument(help="run id")],
+    old: Annotated[str, typer.Argument(metavar="OLD", help="run id; alone: compared with the good runs before it")],
+    new: Annotated[str | None, typer.Argument(metavar="[NEW]", help="run id")] = None,
     runs: Runs = None, as_json: AsJson = False,
 ) -> None:
-    """Say what differs between two runs: path, build, host, settings, figures. Example: bringup compare OLD NEW"""
+    """Say what differs between two runs, or what of one run is worse or better than the good ones before it.
+
+    Example: bringup compare OLD NEW; bringup compare RUN
+    """
     root = runs or str(runs_root(None))
+    if new is None:
+        _with_history(root, old, as_json)
+        return
     before, after = _run(root, old), _run(root, new)
     if as_json:
         for row in differences(before, after):
@@ -64,6 +76,22 @@ def compare(
         change = "" if row["change"] is None else f"{row['change']:+.1%}"
         table.add_row(*(Text(text) for text in (row["what"], _shown(row["old"]), _shown(row["new"]), change)))
     Console().print(table)
+
+
+def _with_history(root: str, name: str, as_json: bool) -> None:
+    """Compared anew: the record of a run has what was known when it ended."""
+    run, bands = _run(root, name), load_run_settings().bands
+    if run.outcome not in DECIDED:
+        raise BadInput(root, name, f"ended '{run.outcome}' and came to no decision that could be compared")
+    good = good_runs(run, reversed(read_records(root).runs), bands.nights)
+    found = compare_with_history(run, good, bands)
+    if found is None:
+        raise BadInput(root, name, f"no run on {run.target} with ladder {run.ladder.name} served before it")
+    if as_json:
+        print(found.model_dump_json())
+        return
+    for line in comparison_lines(harmless(run.model_copy(update={"compared": found}))):
+        Console().print(Text(line, _STYLES.get(line.partition(":")[0], "")), soft_wrap=True)
 
 
 def _run(root: str, name: str) -> RunRecord:

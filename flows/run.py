@@ -27,11 +27,12 @@ from tasks.pure.lock import differences, lock_of, lock_toml, replay
 from tasks.pure.names import RUN_STATES
 from tasks.pure.plan import LaunchPlan, Unspellable, Wanted, build_plan
 from tasks.pure.record import Attempt, Build, Halt, Move, RunRecord
+from tasks.pure.regression import compare_with_history, good_runs
 from tasks.pure.report import headline
 from tasks.pure.resume import decisive, other_build, unseen_end
 from tasks.pure.tuning import again, incumbent, next_step
 from tasks.pure.walker import End, Try
-from tasks.repeat import recipe_of
+from tasks.repeat import recipe_of, records
 from tasks.runlog import log
 from tasks.session import Session
 from tasks.store import RunFolder
@@ -93,6 +94,7 @@ class Run:
             self._ended(End(RunOutcome.CANCELLED, Halt(reason="cancelled or interrupted", by="user")))
             raise
         self._ended(end)
+        self.compare()
         self._tell()
         name = RUN_STATES.get(end.outcome, str(end.outcome).capitalize())
         if name != "Serving":  # no value: under a worker Prefect turns a failed state into an exception, its text
@@ -279,6 +281,15 @@ class Run:
         under_way = (self.book.under_way(),) if self.book else ()
         record = self.record.model_copy(update={"attempts": (*self.trail, *under_way)})
         self.record = self.folder.write_record(record)
+
+    def compare(self) -> None:
+        """What differs from the good runs before, into the record."""
+        most = self.inputs.settings.bands.nights
+        good = good_runs(self.record, records(self.folder.path.parent), most)
+        found = compare_with_history(self.record, good, self.inputs.settings.bands)
+        if found is not None:
+            self.record = self.record.model_copy(update={"compared": found})
+            self._store()
 
     def _tell(self) -> None:
         """Page, lock and artifacts. The record is written by now."""

@@ -6,6 +6,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError
 
+from settings.band import Bands
 from settings.source import BadInput, bad_input, environment_file
 from settings.words import Phase
 
@@ -29,6 +30,7 @@ class RunSettings(BaseSettings):
     redact: tuple[str, ...] = Field((), description="regular expressions: what they match is hidden in all outputs")
     redact_hosts: bool = Field(False, description="hide the names of both hosts, too")
     stop_s: float = Field(150.0, gt=0, description="seconds for a server to be gone with its memory and port")
+    bands: Bands = Field(Bands(), description="when a time or a figure differs from earlier nights, as JSON")
 
     @field_validator("redact")
     @classmethod

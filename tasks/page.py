@@ -10,7 +10,7 @@ from tasks.pure.explain import explain
 from tasks.pure.names import state_name
 from tasks.pure.path_svg import path_svg
 from tasks.pure.record import Attempt, RunRecord
-from tasks.pure.report import BRANCH_COLUMNS, branch_rows, headline, host_rows
+from tasks.pure.report import BRANCH_COLUMNS, branch_rows, comparison_lines, headline, host_rows
 from tasks.pure.visible import visible
 
 __all__ = ["html_report", "rendered"]
@@ -28,6 +28,7 @@ def html_report(record: RunRecord) -> str:
         lines=explain(record)[1:],
         columns=BRANCH_COLUMNS,
         rows=branch_rows(record),
+        compared=comparison_lines(record),
         path=Markup(path_svg(record)),  # escaped where it is made
         timeline=[c for c in charts if c[0].startswith("Timeline")],
         load=[c for c in charts if not c[0].startswith("Timeline")],

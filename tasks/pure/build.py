@@ -11,6 +11,7 @@ from settings.words import Action, Component, Phase, RunOutcome, Stage
 from tasks.pure.record import Diagnosis, Evidence, RunRecord
 
 __all__ = [
+    "DECIDED",
     "SERVING",
     "Found",
     "Ref",
@@ -27,7 +28,7 @@ __all__ = [
 ]
 
 SERVING = frozenset({RunOutcome.SERVING, RunOutcome.SERVING_UNMEASURED, RunOutcome.SERVING_BELOW_SLO})
-_DECIDED = SERVING | {RunOutcome.EXHAUSTED, RunOutcome.STOPPED}
+DECIDED = SERVING | {RunOutcome.EXHAUSTED, RunOutcome.STOPPED}
 _RELEASE = re.compile(r"(?:==)?(\d+(?:\.\d+)+\w*(?:\.post\d+|\.dev\d+|rc\d+)?)")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REQUIREMENT = r"[\"'`]?([A-Za-z0-9][\w.-]*)"
@@ -148,7 +149,8 @@ def _blamed(said: str) -> tuple[int | None, str, str | None]:
 
 def last_run(records: Iterable[RunRecord], *, target: str, ladder: str) -> RunRecord | None:
     """The newest run of this target and ladder that came to a decision; `records` come newest first."""
-    same = (r for r in records if r.target == target and r.ladder.name == ladder and r.outcome in _DECIDED)
+    nights = (r for r in records if r.confirms is None)
+    same = (r for r in nights if r.target == target and r.ladder.name == ladder and r.outcome in DECIDED)
     return next(same, None)
 
 

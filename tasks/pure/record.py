@@ -7,10 +7,12 @@ All times are UTC; numbers have their unit in the name; missing is None, never 0
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from settings.ladder import ArgValue
 from settings.words import Action, AttemptOutcome, Component, Phase, RunOutcome, Stage, StageOutcome, Verdict
+from tasks.pure.comparison import Comparison, Confirmation
+from tasks.pure.value import Value
 
 __all__ = [
     "AccuracyResult",
@@ -43,11 +45,7 @@ MoveKind = Literal["goto", "next", "remedy", "retry", "stop", "vary"]
 HaltBy = Literal["rung", "edge", "guard", "budget", "preflight", "host", "user", "error"]
 
 
-class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
-
-
-class Evidence(_Value):
+class Evidence(Value):
     """The line that a diagnosis rests on."""
 
     line: int | None = None  # 1-based, counted by \n
@@ -58,7 +56,7 @@ class Evidence(_Value):
     around: tuple[tuple[int, str], ...] = ()  # the lines about it in the log, with their numbers
 
 
-class Diagnosis(_Value):
+class Diagnosis(Value):
     """The first cause of a failure. One per attempt."""
 
     kind: str
@@ -78,7 +76,7 @@ class Diagnosis(_Value):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
 
 
-class ReplyVerdict(_Value):
+class ReplyVerdict(Value):
     """One probe of a decode suite and what became of it. `not_run` carries its reason in `why`."""
 
     id: str
@@ -93,7 +91,7 @@ class ReplyVerdict(_Value):
     bad_logprob_share: float | None = None  # null, NaN or infinite
 
 
-class SuiteFigures(_Value):
+class SuiteFigures(Value):
     """Figures over all replies of a decode suite; None where nothing could be measured. Shares are 0..1."""
 
     stage: Stage | None = None
@@ -114,12 +112,12 @@ class SuiteFigures(_Value):
     entropy_bits: float | None  # of the words
 
 
-class RawFile(_Value):
+class RawFile(Value):
     path: str  # relative to the run folder
     sha256: str
 
 
-class BenchPoint(_Value):
+class BenchPoint(Value):
     """One run of bench_serving. Definitions: facts/peers.md §4; percentiles as bench_serving gives them."""
 
     profile: str
@@ -162,7 +160,7 @@ class BenchPoint(_Value):
     goodput_tokens_per_s: float | None = None
 
 
-class AccuracyResult(_Value):
+class AccuracyResult(Value):
     """A run of the accuracy gate. Scores are comparable only between equal question sets."""
 
     benchmark: str
@@ -177,7 +175,7 @@ class AccuracyResult(_Value):
     said: str = ""  # the score, and what the comparison with the last good run says
 
 
-class LoadFigure(_Value):
+class LoadFigure(Value):
     """A point of the load test: median and spread over its valid runs. Invalid runs are counted, and in neither."""
 
     profile: str
@@ -190,7 +188,7 @@ class LoadFigure(_Value):
     why: str = ""  # why the SLO is missed, or why there is no figure
 
 
-class LoadSample(_Value):
+class LoadSample(Value):
     """A natural question asked beside the load, and what the reply was."""
 
     at: datetime
@@ -201,7 +199,7 @@ class LoadSample(_Value):
     why: str = ""
 
 
-class LoadSummary(_Value):
+class LoadSummary(Value):
     """The whole load test of one launch."""
 
     figures: tuple[LoadFigure, ...] = ()  # in the order in which they were begun
@@ -211,7 +209,7 @@ class LoadSummary(_Value):
     ended: str = ""  # why no further run followed
 
 
-class StageResult(_Value):
+class StageResult(Value):
     """How one step of an attempt ended. An expected failure is this value, never an exception."""
 
     stage: Stage
@@ -221,7 +219,7 @@ class StageResult(_Value):
     reason: str = ""
 
 
-class Move(_Value):
+class Move(Value):
     """The edge taken after an attempt."""
 
     move: MoveKind
@@ -231,7 +229,7 @@ class Move(_Value):
     why: str  # one sentence for a person
 
 
-class Attempt(_Value):
+class Attempt(Value):
     """One launch (or one skipped rung): what was asked, what happened, what was done next."""
 
     n: int  # 1-based
@@ -259,25 +257,25 @@ class Attempt(_Value):
     log: str | None = None  # relative to the run folder
 
 
-class LadderRef(_Value):
+class LadderRef(Value):
     name: str
     sha256: str  # of the file's bytes
     text: str | None = None  # the file itself, so that the tree can be drawn from the record alone
 
 
-class SuiteRef(_Value):
+class SuiteRef(Value):
     name: str
     sha256: str  # of the file's bytes
 
 
-class Build(_Value):
+class Build(Value):
     engine: str
     version: str | None = None
     commit: str | None = None
     freeze_sha256: str | None = None
 
 
-class HostSummary(_Value):
+class HostSummary(Value):
     """What the probe found that a reader of the record wants to know."""
 
     name: str
@@ -292,14 +290,14 @@ class HostSummary(_Value):
     problems: tuple[str, ...] = ()  # probes that failed, and why
 
 
-class Halt(_Value):
+class Halt(Value):
     """Why the run ended, and who decided it."""
 
     reason: str
     by: HaltBy
 
 
-class TargetRef(_Value):
+class TargetRef(Value):
     """What makes a target the same one; how it is reached and its secrets do not."""
 
     host: str
@@ -309,7 +307,7 @@ class TargetRef(_Value):
     gpus: int
 
 
-class Asked(_Value):
+class Asked(Value):
     """What a person asked for, as needed to go on later from another folder or process."""
 
     target: str  # a name, or an absolute path
@@ -318,9 +316,10 @@ class Asked(_Value):
     keep: bool = False
     ref: str | None = None
     flow_run: str | None = None  # Prefect's id of the run
+    confirm: bool = False  # a regression is confirmed by two more runs before it is told
 
 
-class Source(_Value):
+class Source(Value):
     """Where the build came from, when the run put it on the host itself."""
 
     ref: str  # as asked for: a branch, tag, commit, release or wheel
@@ -328,9 +327,10 @@ class Source(_Value):
     folder: str  # the name of its environment on the host
     cached: bool | None = None  # it was there already; None = it did not get there
     diagnosis: Diagnosis | None = None  # why it could not be installed
+    freeze: tuple[str, ...] = ()  # its packages, name==version
 
 
-class RunRecord(_Value):
+class RunRecord(Value):
     schema_: Literal[1] = Field(1, alias="schema", serialization_alias="schema")
     run_id: str
     started_at: datetime
@@ -349,5 +349,9 @@ class RunRecord(_Value):
     asked: Asked | None = None
     source: Source | None = None
     resumed_at: tuple[datetime, ...] = ()
+    compared: Comparison | None = None
+    confirmed: Confirmation | None = None
+    confirms: str | None = None  # id of the run that this one was made for; it is no night of its own
+    role: Literal["A", "B", "bisect"] | None = None  # in that: the last good build, the same build, a commit between
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)

@@ -17,6 +17,7 @@ __all__ = [
     "attempt_page",
     "block",
     "branch_rows",
+    "comparison_lines",
     "headline",
     "host_rows",
     "report",
@@ -89,11 +90,27 @@ def report(record: RunRecord) -> str:
     if record.halt:
         lines += ["", f"Ended by {record.halt.by}: {_inline(record.halt.reason)}"]
     lines += ["", "## Branch taken", "", *_table(branch_rows(record), BRANCH_COLUMNS)]
+    if compared := comparison_lines(record):
+        lines += ["", "## Beside the good runs before", "", *(f"- {_inline(line)}" for line in compared)]
     for attempt in record.attempts:
         lines += ["", *_attempt(attempt)]
     lines += ["", "## Host", ""]
     lines += [f"- {key}: {_inline(value)}" for key, value in host_rows(record)]
     return "\n".join(lines) + "\n"
+
+
+def comparison_lines(record: RunRecord) -> list[str]:
+    """What is worse and better than before, a sentence each, and what could not be judged."""
+    found, confirmed = record.compared, record.confirmed
+    if found is None:
+        return []
+    lines = [f"{f.direction}: {f.said}" for f in sorted(found.findings, key=lambda f: f.direction, reverse=True)]
+    if confirmed:
+        runs = ", ".join(f"{role}: {run}" for role, run in confirmed.runs.items())
+        lines.append(f"A/B/A says {confirmed.verdict}: {confirmed.why}" + (f" ({runs})" if runs else ""))
+        lines += [f"moved between the two builds: {name}" for name in confirmed.moved]
+    lines += [f"not judged: {said}" for said in found.not_judged]
+    return lines or [f"as in {found.last_good}, and within the band of {found.nights} good runs"]
 
 
 def attempt_page(attempt: Attempt) -> str:

@@ -32,7 +32,10 @@ def other_build(record: RunRecord, build: Build) -> str | None:
 
 def reopened(record: RunRecord, now: datetime) -> RunRecord:
     """The record of a run that goes on: all attempts stay, its end is taken back."""
-    open_again = {"outcome": RunOutcome.RUNNING, "ended_at": None, "halt": None, "winner": None}
+    open_again = {
+        "outcome": RunOutcome.RUNNING, "ended_at": None, "halt": None, "winner": None, "compared": None,
+        "confirmed": None,
+    }  # fmt: skip
     return record.model_copy(update={**open_again, "resumed_at": (*record.resumed_at, now)})
 
 

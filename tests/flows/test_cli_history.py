@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from settings.source import BadInput
+from settings.words import RunOutcome
+from tasks.pure.record import RunRecord
 
 RECORDS = Path(__file__).resolve().parents[1] / "records"
 RUN = next(RECORDS.iterdir()).name
@@ -32,3 +35,20 @@ def test_compare_says_how_much_and_names_the_nearest_run() -> None:
     assert "+0.0%" in ran.stdout
     with pytest.raises(BadInput, match=f"did you mean '{RUN}'"):
         CliRunner().invoke(app, ["compare", RUN, RUN[:-2], "--runs", str(RECORDS)], catch_exceptions=False)
+
+
+def test_a_run_alone_is_compared_with_the_good_ones_before_it(tmp_path: Path) -> None:
+    record = RunRecord.model_validate_json((RECORDS / RUN / "record.json").read_bytes())
+    lost = {"outcome": RunOutcome.EXHAUSTED, "winner": None, "attempts": record.attempts[:-1]}
+    for day in range(3):
+        night = {"run_id": f"night{day}", "started_at": record.started_at + timedelta(days=day)}
+        written = record.model_copy(update=night | (lost if day == 2 else {}))
+        (tmp_path / f"night{day}").mkdir()
+        (tmp_path / f"night{day}" / "record.json").write_text(written.model_dump_json())
+    words = ["compare", "night2", "--runs", str(tmp_path)]
+    ran = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert "worse: the run came to 'exhausted', before to 'serving on bf16-kv'" in ran.stdout
+    found = json.loads(CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False).stdout)
+    assert ("night1", 2) == (found["last_good"], found["nights"])
+    with pytest.raises(BadInput, match="night0: no run on rehearsal with ladder"):
+        CliRunner().invoke(app, ["compare", "night0", "--runs", str(tmp_path)], catch_exceptions=False)

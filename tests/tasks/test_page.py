@@ -8,6 +8,7 @@ import pytest
 
 from settings.words import Verdict
 from tasks.page import html_report
+from tasks.pure.comparison import Comparison, Finding
 from tasks.pure.record import ReplyVerdict, RunRecord
 from tasks.pure.report import headline, report
 from tasks.store import read_record
@@ -62,7 +63,10 @@ def _saying(text: str) -> RunRecord:
         }  # fmt: skip
         attempts.append(a.model_copy(update=changed))
     host = RECORD.host.model_copy(update={"hostname": text, "problems": (text,), "model": {"name": text}})
-    return RECORD.model_copy(update={"attempts": tuple(attempts), "host": host, "target": text})
+    worse = Finding(kind="branch", what=text, direction="worse", was=text, now=text, said=text)
+    compared = Comparison(last_good=text, nights=1, findings=(worse,), not_judged=(text,))
+    changes = {"attempts": tuple(attempts), "host": host, "target": text, "compared": compared}
+    return RECORD.model_copy(update=changes)
 
 
 PAGE, BAD = html_report(RECORD), html_report(_saying(HOSTILE))

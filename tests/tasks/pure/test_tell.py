@@ -5,7 +5,16 @@ from datetime import UTC, datetime
 import pytest
 
 from settings.words import AttemptOutcome, Phase, RunOutcome
-from tasks.pure.record import Attempt, Build, Diagnosis, HostSummary, LadderRef, RunRecord, Source
+from tasks.pure.comparison import Comparison, Confirmation, Finding
+from tasks.pure.record import (
+    Attempt,
+    Build,
+    Diagnosis,
+    HostSummary,
+    LadderRef,
+    RunRecord,
+    Source,
+)
 from tasks.pure.tell import news
 
 
@@ -65,3 +74,46 @@ def test_a_failed_install_is_the_cause() -> None:
     found = news(run("stopped", 20, attempts=(), source=Source(ref="main", folder="k", diagnosis=why)), [])
     assert found is not None
     assert "First cause: it stopped over torch." in found.payload["text"]
+
+
+SLOW = Finding(
+    kind="figure", what="chat at 16: output_tokens_per_s", direction="worse", was=800.0, now=640.0, unit="tok/s",
+    said="chat at 16: output_tokens_per_s 800 -> 640 tok/s (-20%)",
+)  # fmt: skip
+
+
+def slow(day: int, *found: Finding) -> RunRecord:
+    return run("serving", day, compared=Comparison(last_good="run18", nights=9, findings=found or (SLOW,)))
+
+
+def test_a_number_alarms_on_its_first_night_and_not_on_each() -> None:
+    first = news(slow(20), [run("serving", 19)])
+    assert first is not None
+    assert "regressed" == first.event
+    assert (
+        "Worse than in run18: chat at 16: output_tokens_per_s 800 -> 640 tok/s (-20%). Evidence: bringup compare run20."
+    ) in first.payload["text"]
+    second = news(slow(20), [slow(19), run("serving", 18)])
+    assert "serving" == (second and second.event)
+    other = news(slow(20, SLOW, SLOW.model_copy(update={"what": "chat at 64"})), [slow(19)])
+    assert "regressed" == (other and other.event)
+
+
+def test_what_is_better_is_no_regression() -> None:
+    found = news(slow(20, SLOW.model_copy(update={"direction": "better"})), [run("serving", 19)])
+    assert "serving" == (found and found.event)
+
+
+def test_noise_leaves_the_build_before_good_and_the_next_night_untold() -> None:
+    noise = Confirmation(verdict="noise", why="it served on the second try")
+    told = news(run("exhausted", 19, confirmed=noise), [run("serving", 18)])
+    assert ("regressed", "noise") == (told and (told.event, told.payload["verdict"]))
+    after = news(run("serving", 20), [run("exhausted", 19, confirmed=noise), run("serving", 18)])
+    assert "serving" == (after and after.event)
+    again = news(run("exhausted", 20), [run("exhausted", 19, confirmed=noise), run("serving", 18)])
+    assert "regressed" == (again and again.event)
+
+
+def test_a_run_that_confirms_another_is_no_night() -> None:
+    found = news(run("serving", 20), [run("exhausted", 19, confirms="x", role="B"), run("serving", 18)])
+    assert "serving" == (found and found.event)
