@@ -34,13 +34,14 @@ def attempt(book: Book, n: int, rung: str, keep: bool) -> State[None]:
         session.kept = False  # a server that an earlier sitting kept is gone: the lock goes with the run
     entry = session.folder.redactor.model(book.attempt())
     reason = entry.diagnosis.means if entry.diagnosis else "every gate passed"
-    log.info("attempt.ended", n=n, rung=rung, outcome=entry.outcome, reason=reason)
+    name = state_name(entry.outcome, entry.diagnosis)
+    told = {"outcome": entry.outcome, "state": name, "stage": entry.failed_stage, "reason": reason}
+    log.info("attempt.ended", n=n, rung=rung, **told)
     if entry.diagnosis:
         found = entry.diagnosis
         log.info("diagnosis.made", **found.model_dump(include={"kind", "component", "phase", "means"}))
     quietly(lambda: show_attempt(entry))
     quietly(lambda: name_attempt(entry))
-    name = state_name(entry.outcome, entry.diagnosis)
     make: Any = Completed if entry.outcome is AttemptOutcome.PASSED else Failed
     return make(name=name, message=reason)  # type: ignore[no-any-return]
 

@@ -7,14 +7,17 @@ import typer
 from rich.console import Console
 
 from settings.run import load_run_settings
+from settings.source import BadInput
 from settings.target import Target, load_target
 from settings.words import ExitCode
 from tasks.connect import connect, resolved
-from tasks.deadline import Deadline
-from tasks.host import Host
+from tasks.deadline import Deadline, pause
+from tasks.host import Host, HostError
 from tasks.supervisor import Busy, Holder, Supervisor
 
-__all__ = ["status", "stop"]
+__all__ = ["status", "stop", "what_is_left"]
+
+_ENDING_S = 30.0  # how long an interrupted run's host is asked until it says that all is gone
 
 TargetName = Annotated[str, typer.Option("--target", help="name in settings/targets/, or a path")]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object on stdout")]
@@ -52,6 +55,34 @@ def stop(
     else:
         Console().print(said, highlight=False, soft_wrap=True)
     raise typer.Exit(ExitCode.SERVING if free else ExitCode.HOST_BUSY)
+
+
+def what_is_left(target: Target, run_id: str, attempt: str | None) -> str:
+    """What an interrupted run left on its host, as the host itself says; what is still ending is waited for a while.
+
+    `attempt`: id of the last attempt, whose end is looked at.
+    """
+    deadline, holder, ended = Deadline.after(_ENDING_S), None, None
+    try:
+        with connect(target, deadline=deadline) as host:
+            supervisor = _supervisor(target, host, run_id)
+            while (holder := supervisor.holder(deadline=deadline)) is not None and holder.run_id == run_id:
+                if deadline.left_s < 1:
+                    break
+                pause(0.5, deadline)
+            ended = supervisor.status(attempt, deadline=Deadline.after(5)).exit if attempt else None
+    except (HostError, BadInput) as e:
+        return f"what is left on {target.name} is not known ({e}); {_by_lease(target)}"
+    if holder is not None and holder.run_id == run_id:
+        return f"{_sentence(target.name, holder)}; {_by_lease(target)}"
+    if ended is not None and ended.left:
+        return f"left on {target.name}: {', '.join(ended.left)}"
+    others = "" if holder is None else f" of this run; {_sentence(target.name, holder)}"
+    return f"nothing is left on {target.name}{others}"
+
+
+def _by_lease(target: Target) -> str:
+    return f"what still runs there ends with the lease, within {target.lease_s:.0f} s"
 
 
 def _give_back(supervisor: Supervisor, holder: Holder, deadline: Deadline) -> str | None:

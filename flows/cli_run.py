@@ -3,26 +3,34 @@
 import json
 import os
 import sys
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
 
+from flows.cli_host import what_is_left
 from flows.cli_show import branch_table
 from flows.listeners import LISTENERS, SHOW
 from flows.live import Live
-from settings.inputs import DEFAULT_LADDER, load_inputs
+from flows.screen import Screen
+from settings.inputs import DEFAULT_LADDER, Inputs, load_inputs
 from settings.source import BadInput, find
 from settings.story import ladder_of, load_story
+from settings.target import Target
 from settings.words import EXIT_OF, ExitCode
+from tasks.pure.pace import pace
 from tasks.pure.record import RunRecord
+from tasks.pure.visible import visible
+from tasks.repeat import records
 from tasks.resume import anywhere, check_same, to_resume
 from tasks.store import read_record, runs_root
 
 __all__ = ["rehearse", "run"]
 
 RunsDir = Annotated[str | None, typer.Option("--runs", help="folder for records; default $BRINGUP_HOME/runs or ./runs")]
+_LOOKED_AT = 100  # earlier runs, for the usual times
 AsJson = Annotated[bool, typer.Option("--json", help="print the record, and nothing else, on stdout")]
 
 
@@ -84,16 +92,20 @@ def _go(
     except OSError as e:
         raise BadInput(root, "", f"cannot hold runs: {e.strerror}") from e
     _quiet_prefect()
-    with Live(quiet=as_json) as live:
-        live.say("starting Prefect")  # with a server of its own it takes some seconds
-        from flows.bringup import RunEnd, bringup
+    live = Live(_screen(inputs, root, resume), quiet=as_json)
+    try:
+        with live:
+            from flows.bringup import RunEnd, bringup
 
-        LISTENERS.set((live.hear,))
-        SHOW.set(live.show)
-        state = bringup(
-            target=target, ladder=ladder, runs=runs, keep=keep, lock=lock, resume=resume, again=again, ref=ref,
-            force=force, return_state=True,
-        )  # fmt: skip
+            LISTENERS.set((live.hear,))
+            SHOW.set(live.show)
+            state = bringup(
+                target=target, ladder=ladder, runs=runs, keep=keep, lock=lock, resume=resume, again=again, ref=ref,
+                force=force, return_state=True,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        print(f"bringup: stopping; {visible(_left(inputs.target, live.folder))}", file=sys.stderr)
+        raise
     end = state.result(raise_on_failure=False)
     if isinstance(end, BaseException) and (live.folder is None or state.name in ("Failed", "Crashed")):
         raise end
@@ -107,6 +119,22 @@ def _go(
         _show(record, folder, state.message if state.name == "Skipped" else None)
     sys.stdout.flush()
     raise typer.Exit(ExitCode.PREFLIGHT if record.halt.by == "preflight" else EXIT_OF[record.outcome])
+
+
+def _screen(inputs: Inputs, root: Path, resume: str | None) -> Screen:
+    before = islice(records(root), _LOOKED_AT)  # the newest first
+    usual = pace(before, target=inputs.target.name, model=inputs.target.model)
+    ladder = inputs.ladder
+    screen = Screen(f"{inputs.ladder_name} on {inputs.target.name}", list(ladder.rung), ladder.gates, usual)
+    if resume is not None:
+        screen.earlier(read_record(Path(resume)).attempts)
+    return screen
+
+
+def _left(target: Target, folder: Path | None) -> str:
+    """What an interrupted run left, in a word."""
+    attempts = read_record(folder).attempts if folder else ()
+    return what_is_left(target, folder.name if folder else "", attempts[-1].id if attempts else None)
 
 
 def _show(record: RunRecord, folder: Path, note: str | None) -> None:

@@ -1,6 +1,7 @@
-"""What a person sees of a run on a terminal: a line a milestone, and one live line that says what is waited for."""
+"""What a person sees of a run that goes on: one screen on a terminal (flows/screen.py), plain lines anywhere else."""
 
 import sys
+import textwrap
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,71 +9,80 @@ from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
+from rich.live import Live as Frames
 from rich.text import Text
 
+from flows.screen import Screen
+from tasks.pure.visible import visible
 from tasks.session import Progress
 
 __all__ = ["Live"]
 
 _COLOURS = {"passed": "green", "failed": "red", "aborted": "magenta", "serving": "bold green"}
+_AT = 10  # columns of the time before a plain line
 
 
 class Live:
     """Give `hear` to the run's log and `show` to its session, inside a `with` block. Writes to stderr."""
 
-    def __init__(self, *, quiet: bool = False) -> None:
+    def __init__(self, screen: Screen, *, quiet: bool = False) -> None:
         self._console = Console(stderr=True, highlight=False, quiet=quiet)
         self._began = time.monotonic()
-        self._bar = Bar(
-            TextColumn("{task.description}"), BarColumn(bar_width=20), TimeElapsedColumn(),
-            console=self._console, transient=True, disable=quiet or not self._console.is_terminal,
-        )  # fmt: skip
-        self._line: TaskID | None = None
+        self._frames: Frames | None = None
+        if self._console.is_terminal and not self._console.is_dumb_terminal and not quiet:
+            screen.utf8 = self._console.encoding.startswith("utf")
+            # The terminal's other screen, drawn anew as a whole: a resize leaves nothing behind, and what stood
+            # on the terminal before the run stands there after it.
+            self._frames = Frames(screen, console=self._console, screen=True, refresh_per_second=2)
+        self._screen = screen
         self.folder: Path | None = None  # of the run, once it has one
         self._said = ""
 
     def __enter__(self) -> Self:
-        self._bar.start()
+        if self._frames:
+            self._frames.start()
+        else:
+            self._say(self._screen.note)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.stop()
+        if self._frames:
+            self._frames.stop()
         sys.stderr.flush()
 
     def show(self, progress: Progress) -> None:
         """What the current step waits for."""
-        text = f"  {progress.n}. {progress.rung}: {progress.stage}, {progress.text}"
-        if self._bar.disable:
-            phase = f"{progress.stage}, {progress.text}".split(" ")[0:2]
-            if phase != self._said.split(" ")[0:2]:  # plain lines: one for each new thing, not one a second
-                self.say(text)
-            self._said = f"{progress.stage}, {progress.text}"
+        if self._frames:
+            self._screen.show(progress)
             return
-        if self._line is None:
-            self._line = self._bar.add_task("")
-        done = None if progress.fraction is None else progress.fraction * 100
-        width = max(20, self._console.width - 36)
-        self._bar.update(self._line, description=text[:width], completed=done or 0, total=None if done is None else 100)
+        said = f"{progress.stage}, {progress.text}"
+        if said.split(" ")[0:2] != self._said.split(" ")[0:2]:  # a line for each new thing, not one a second
+            self._say(f"  {progress.n}. {progress.rung}: {said}")
+        self._said = said
 
     def hear(self, event: str, facts: Mapping[str, Any]) -> None:
         """A milestone of the run."""
         if event == "run.started":
             self.folder = Path(str(facts["folder"]))
-        line = _sentence(event, facts)
-        if event in ("stage.started", "attempt.ended") and self._line is not None:
-            self._bar.remove_task(self._line)
-            self._line = None
-        if line:
-            self.say(line, _COLOURS.get(str(facts.get("outcome", "")), ""))
+        if self._frames:
+            self._screen.hear(event, facts)
+        elif line := _sentence(event, facts):
+            self._say(line, _COLOURS.get(str(facts.get("outcome", "")), ""))
 
-    def say(self, line: str, style: str = "") -> None:
-        """One line, with the seconds since we began."""
-        at = Text(f"{time.monotonic() - self._began:7.1f}s  ", "dim")
-        self._console.print(at + Text(line, style), soft_wrap=True)
+    def _say(self, line: str, style: str = "") -> None:
+        """A line with the seconds since we began, wrapped between words; a path is never broken."""
+        line = visible(line)
+        indent = " " * (_AT + len(line) - len(line.lstrip()) + 2)
+        wrapped = textwrap.wrap(
+            line.lstrip(), max(20, self._console.width), initial_indent=indent[2:], subsequent_indent=indent,
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip
+        at = f"{time.monotonic() - self._began:{_AT - 3}.1f}s  "
+        for n, part in enumerate(wrapped):
+            told = Text(at, "dim").append(part[_AT:], style) if n == 0 else Text(part, style)
+            self._console.print(told, soft_wrap=True)
 
 
 def _sentence(event: str, f: Mapping[str, Any]) -> str:

@@ -179,11 +179,13 @@ class _Looking:
 
     def _look(self) -> None:
         began = time.monotonic()
+        line = ""
         while not self._over.wait(self._session.settings.poll_s):
             waited = f"{self._text}, {time.monotonic() - began:.0f} s"
-            self._session.show(Progress(self._server.n, self._server.rung, Stage.BENCH, waited))
+            self._session.show(Progress(self._server.n, self._server.rung, Stage.BENCH, waited, line=line))
             try:
                 pulse = self._server.watch.look(self._session.call())
+                line = pulse.progress.line
                 if self._sampler.bad and pulse.alive and not pulse.fatal:
                     self.ended_it = True
                     end_server(self._session, self._server)

@@ -62,7 +62,9 @@ def open_session(
             milestones=inputs.milestones, warmup_suite=inputs.warmup, decode_suite=inputs.decode,
             recheck_suite=inputs.recheck, load_test=inputs.load_test, profiles=inputs.profiles, settings=settings,
             accuracy=_questions(inputs), folder=folder, host=host, supervisor=supervisor,
-            show=lambda seen: show(replace(seen, text=folder.redactor.text(seen.text))),
+            show=lambda seen: show(
+                replace(seen, text=folder.redactor.text(seen.text), line=folder.redactor.text(seen.line))
+            ),
             deadline=Deadline.after(inputs.ladder.budget.wall_s), kept=taken.kept, taken_up=taken_up,
         )  # fmt: skip
         lease = Lease(

@@ -38,6 +38,8 @@ class Progress:
     stage: str
     text: str
     fraction: float | None = None  # 0..1 where it is known
+    phase: str = ""  # of the engine, where the step waits for one
+    line: str = ""  # the log's last line that means something
 
 
 @dataclass(slots=True)

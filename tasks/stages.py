@@ -210,4 +210,4 @@ def _read_back(step: Step, session: Session, server: Server) -> StageReport:
 def _progress(server: Server, stage: Stage, pulse: Pulse) -> Progress:
     seen = pulse.progress
     text = f"{seen.phase}: {seen.text}" if seen.text else str(seen.phase)
-    return Progress(server.n, server.rung, stage, text, seen.fraction)
+    return Progress(server.n, server.rung, stage, text, seen.fraction, str(seen.phase), seen.line)

@@ -25,6 +25,7 @@ _STRUCTURE = (
 )  # fmt: skip
 _ANSWER = b'HTTP/1.1" 200'
 _BAR = re.compile(rb"(\d+)/(\d+) \[[\d:]+<|(\d+)/(\d+) \[")
+_TOLD = 4 * 1024  # of a batch line, what a display is given; it cuts only after secrets were taken out
 _WINDOW = 8 * 1024  # of a very long line, the part around the hit that is read
 
 
@@ -36,6 +37,7 @@ class Progress:
     text: str  # short: "shards 12/83"
     fraction: float | None  # 0..1 within the phase, where a bar shows one
     signs: int  # grows with each sign of progress
+    line: str = ""  # the last line that means something: a milestone, a fault, a batch; without its prefixes
 
 
 class Diagnoser:
@@ -54,6 +56,7 @@ class Diagnoser:
         self._signs = 0
         self._bar: tuple[int, int] | None = None
         self._bar_phase = Phase.ARGS
+        self._line = ""
 
     def feed(self, data: bytes) -> None:
         for block in self._splitter.feed(data):
@@ -78,7 +81,7 @@ class Diagnoser:
             done, total = self._bar
             fraction = min(done / total, 1.0)
             text = f"{'shards' if phase is Phase.LOAD else text} {done}/{total}"
-        return Progress(phase, text, fraction, self._signs)
+        return Progress(phase, text, fraction, self._signs, self._line)
 
     @property
     def phase_log(self) -> tuple[tuple[Phase, str | None], ...]:
@@ -151,7 +154,9 @@ class Diagnoser:
             at = start
             if often:
                 self._pass_batches(often, data, read_to, start, number)
-            story.read(clean(number, _around(data, start, end, hit)))
+            line = clean(number, _around(data, start, end, hit))
+            self._line = line.text.strip() or self._line
+            story.read(line)
             read_to = end + 1
         if often:
             self._signs += 1
@@ -167,8 +172,9 @@ class Diagnoser:
             return
         story = self._story
         passed = sorted((at, b) for b in often if (at := data.rfind(b, start, end)) >= 0)
-        for _, literal in passed:
+        for at, literal in passed:
             story.pass_batch(literal, number)
+            self._line = data[at : at + _TOLD].partition(b"\n")[0].decode("utf-8", "replace")
         if passed and story.waits_for_life:
             story.batch_lines(sum(data.count(b, start, end) for _, b in passed))
 
