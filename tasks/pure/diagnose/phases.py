@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from settings.milestones import Milestone, Milestones
 from settings.words import Phase
 from tasks.pure.diagnose.lines import Line
+from tasks.pure.diagnose.sought import Sought
 
 __all__ = ["Mark", "Marks", "PhaseTracker"]
 
@@ -18,7 +19,7 @@ class Mark:
 
     engine: str
     milestone: Milestone
-    pattern: re.Pattern[str]
+    sought: Sought
 
 
 class Marks:
@@ -26,17 +27,17 @@ class Marks:
 
     def __init__(self, milestones: Milestones, engine: str | None) -> None:
         known = {name: marks for name, marks in milestones.engines.items() if name == engine} or milestones.engines
-        self.all = tuple(Mark(name, m, re.compile(m.pattern)) for name, marks in known.items() for m in marks)
+        self.all = tuple(Mark(name, m, Sought(m.pattern)) for name, marks in known.items() for m in marks)
         self.batch = {m.milestone.pattern.encode(): m for m in self.all if m.milestone.batch}
 
     def of(self, text: str, engine: str | None) -> Mark | None:
         """The milestone that a text is. What two engines print alike tells nothing about the engine."""
-        fit = [m for m in self.all if m.pattern.search(text)]
+        fit = [m for m in self.all if m.sought.fits(text)]
         return next((m for m in fit if m.engine == engine), fit[0] if fit and engine is None else None)
 
     def tells_engine(self, text: str) -> str | None:
         """The engine that alone prints such a line."""
-        engines = {m.engine for m in self.all if m.pattern.search(text)}
+        engines = {m.engine for m in self.all if m.sought.fits(text)}
         return engines.pop() if len(engines) == 1 else None
 
 

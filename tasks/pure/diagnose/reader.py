@@ -12,6 +12,7 @@ from tasks.pure.diagnose.phases import PhaseTracker
 from tasks.pure.diagnose.reading import Cause, Reading
 from tasks.pure.diagnose.rules import Facts, Names, Rules, action_of, serving_phase
 from tasks.pure.diagnose.scan import Prefilter
+from tasks.pure.diagnose.sought import Sought
 from tasks.pure.diagnose.traces import Frame, Raised, Trace, raised_in
 
 __all__ = ["TEXT_LIMIT", "Reader"]
@@ -43,8 +44,8 @@ class Reader:
     """Keeps the open traceback of each stream; everything else is in the line, the phase and the facts."""
 
     def __init__(self, catalogue: Catalogue, rules: Rules, literals: Prefilter, phases: PhaseTracker) -> None:
-        self._entries = tuple((re.compile(e.pattern), e, Reading.of(e)) for e in catalogue.failure)
-        self._deaths = re.compile("|".join(f"(?:{p})" for p in catalogue.deaths))
+        self._entries = tuple((Sought(e.pattern), e, Reading.of(e)) for e in catalogue.failure)
+        self._deaths = Sought("|".join(f"(?:{p})" for p in catalogue.deaths))
         self._holders: dict[str, list[int]] = {}  # entries by the literals that a match of theirs holds
         for number, entry in enumerate(catalogue.failure):
             for literal in required_literals(entry.pattern):
@@ -69,7 +70,7 @@ class Reader:
         return True
 
     def is_death(self, text: str) -> bool:
-        return self._deaths.search(text) is not None
+        return self._deaths.fits(text)
 
     def read(self, line: Line) -> Cause | None:
         """What a line speaks of."""
@@ -161,8 +162,8 @@ class Reader:
         capture = _CAPTURE.search(text)
         in_exception = raised is not None or capture is not None
         held = {number for literal in self._literals.within(text) for number in self._holders.get(literal, ())}
-        for pattern, entry, reading in (self._entries[number] for number in sorted(held)):
-            if _applies(entry, phase, in_exception) and pattern.search(text):
+        for sought, entry, reading in (self._entries[number] for number in sorted(held)):
+            if _applies(entry, phase, in_exception) and sought.fits(text):
                 return reading
         if capture is not None:
             if not capture[1].strip() or "Piecewise" in text:

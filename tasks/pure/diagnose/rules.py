@@ -119,6 +119,8 @@ _CURES = (
 
 def cure_named(text: str) -> tuple[str | None, str | None]:
     """The flag, and its value, that the log itself names as the way out."""
+    if "--" not in text and "`gpu_memory_utilization`" not in text:
+        return None, None
     for pattern in _CURES:
         if match := pattern.search(text):
             flag = match["flag"] if match["flag"].startswith("--") else "--" + match["flag"].replace("_", "-")
@@ -141,7 +143,7 @@ _HTTP_FRAME = re.compile(r"api_server|http_server|uvicorn|create_server_socket|s
 # What the frame above an exception does, where the exception's own words fit several kinds.
 _BINDS = re.compile(r"\.bind\(|:(?:bind\w*|create_server\w*)(?: |$)")
 _OF_SOCKETS = {"PermissionError", "OSError"}
-_PATH = re.compile(r"['\"]\S*/")
+_PATH = re.compile(r"['\"][^\s'\"/]*/")
 _PARSES_ARGUMENTS = re.compile(
     r"^(?:argparse\.py|.*(?:server_args|arg_utils|argparse_utils|cli_args)\.py):|:\w*_(?:args|argument)(?: |$)"
     r"|json\.loads\([^)]*(?:arg|override|flag|option)"

@@ -11,6 +11,7 @@ from tasks.pure.diagnose.reader import TEXT_LIMIT, Reader
 from tasks.pure.diagnose.reading import Cause, Reading
 from tasks.pure.diagnose.rules import Facts, Rules, cure_named
 from tasks.pure.diagnose.scan import Prefilter
+from tasks.pure.diagnose.sought import Sought
 from tasks.pure.diagnose.verdict import Verdict
 
 __all__ = ["Story"]
@@ -38,9 +39,10 @@ class Story:
     """Joins the phases, the reader and the verdict."""
 
     def __init__(self, catalogue: Catalogue, marks: Marks, literals: Prefilter, engine: str | None) -> None:
-        self._advice = re.compile("|".join(f"(?:{p})" for p in catalogue.advice))
-        self._ignored = re.compile("|".join(f"(?:{p})" for p in catalogue.ignored))
-        self._hints = tuple((re.compile(h.pattern), h.says) for h in catalogue.hint)
+        advice = "|".join(f"(?:{p})" for p in catalogue.advice)
+        self._advice, self._advises = re.compile(advice), Sought(advice)
+        self._ignored = Sought("|".join(f"(?:{p})" for p in catalogue.ignored))
+        self._hints = tuple((Sought(h.pattern), h.says) for h in catalogue.hint)
         self._marks = marks
         self._rules = Rules(catalogue)
         self.phases = PhaseTracker(engine)
@@ -92,11 +94,13 @@ class Story:
         if self._is_batch(line):
             return
         self._learn(line)
-        if self._ignored.search(line.text) or _USAGE.match(line.text):
+        if self._ignored.fits(line.text) or _USAGE.match(line.text):
             return
         if line.rank and line.stamp:
             self.phases.scheduler_seen(line)
-        self._read_fault(replace(line, text=self._advice.sub("", line.text)))
+        if self._advises.fits(line.text):
+            line = replace(line, text=self._advice.sub("", line.text))
+        self._read_fault(line)
 
     def end(self) -> None:
         """No line follows."""
@@ -153,8 +157,8 @@ class Story:
 
     def _learn(self, line: Line) -> None:
         text = line.text
-        for pattern, says in self._hints:
-            if pattern.search(text):
+        for sought, says in self._hints:
+            if sought.fits(text):
                 self._note(says)
         facts = self._reader.facts
         facts.ue8m0_warned |= "ue8m0" in text
