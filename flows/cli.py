@@ -1,5 +1,7 @@
 """The command line: joins the commands, each in a module of its own, and turns errors into exit codes."""
 
+import os
+import signal
 import sys
 
 import typer
@@ -13,12 +15,15 @@ from flows.cli_plan import plan, probe
 from flows.cli_report import report
 from flows.cli_run import rehearse, run
 from flows.cli_show import explain, ladder, logs, show
+from settings.environment import check_environment
 from settings.source import BadInput
 from settings.words import ExitCode
 from tasks.host import HostError, HostKeyRefused, HostLost, HostUnreachable
 from tasks.pure.visible import visible
 
 __all__ = ["app", "main"]
+
+_WIDEST = 10_000
 
 app = typer.Typer(
     name="bringup",
@@ -27,6 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Get a large language model to really serve on a GPU host, and find out why when it does not.",
 )
+
 app.command()(run)
 app.command()(rehearse)
 app.command()(status)
@@ -45,8 +51,15 @@ app.command()(diagnose)
 app.command()(judge)
 
 
+@app.callback()
+def _before() -> None:
+    if "--help" not in sys.argv:
+        check_environment()
+
+
 def main() -> None:
     """Entry point of `bringup`. Exit codes: contracts §3 (settings/words.py, ExitCode)."""
+    _forget_impossible_sizes()
     try:
         app()
     except BadInput as e:
@@ -59,6 +72,16 @@ def main() -> None:
         _fail(f"{e.filename or 'a file of the run'}: {e.strerror or e}", ExitCode.UNEXPECTED)
     except KeyboardInterrupt:
         _fail("interrupted", ExitCode.INTERRUPTED)
+    finally:  # what is left are libraries saying goodbye: an impatient Ctrl-C ends it without their tracebacks
+        signal.signal(signal.SIGINT, lambda *_: os._exit(ExitCode.INTERRUPTED))
+
+
+def _forget_impossible_sizes() -> None:
+    """A terminal of no columns (COLUMNS=0, as some CI has it) would be given no output at all."""
+    for name in ("COLUMNS", "LINES"):
+        said = os.environ.get(name, "")
+        if said and not (said.isdigit() and 0 < int(said[:9]) <= _WIDEST):
+            del os.environ[name]
 
 
 def _fail(message: str, code: ExitCode) -> None:

@@ -13,7 +13,7 @@ from flows.cli_show import folder_of
 from settings.source import BadInput
 from tasks.pure.export import shell_files, systemd_files
 from tasks.pure.lock import lock_of, lock_toml
-from tasks.pure.visible import visible
+from tasks.pure.visible import escaped, visible
 from tasks.store import read_record, replace, runs_root
 
 __all__ = ["Form", "export"]
@@ -44,9 +44,9 @@ def export(
     folder = folder_of(run, runs) if run is not None else _served(runs_root(runs))
     lock = lock_of(read_record(folder))
     if as_ is Form.TOML:
-        print(lock_toml(lock), end="")
+        print(escaped(lock_toml(lock)), end="")
     elif as_ is Form.JSON:
-        print(lock.model_dump_json())
+        print(lock.model_dump_json(ensure_ascii=True))
     else:
         health = Path(tasks.remote.health.__file__).read_text(encoding="utf-8")
         files = shell_files(lock, health) if as_ is Form.SHELL else systemd_files(lock, health, folder=at)

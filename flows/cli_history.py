@@ -95,6 +95,8 @@ def _with_history(root: str, name: str, as_json: bool) -> None:
 
 
 def _run(root: str, name: str) -> RunRecord:
+    if "/" in name or name in (".", ".."):
+        raise BadInput("compare", name, "is no run id; `--runs` says where the runs lie")
     found = read_records(root, only=[name])
     if found.runs:
         return found.runs[0]

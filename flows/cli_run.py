@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
+from flows.cli_files import NO_ROOM, no_room
 from flows.cli_host import what_is_left
 from flows.cli_show import branch_table
 from flows.listeners import LISTENERS, SHOW
@@ -107,6 +108,8 @@ def _go(
         print(f"bringup: stopping; {visible(_left(inputs.target, live.folder))}", file=sys.stderr)
         raise
     end = state.result(raise_on_failure=False)
+    if isinstance(end, OSError) and end.errno in NO_ROOM:
+        raise no_room(end, live.folder or root)
     if isinstance(end, BaseException) and (live.folder is None or state.name in ("Failed", "Crashed")):
         raise end
     folder = Path(end.folder) if isinstance(end, RunEnd) else live.folder
@@ -114,7 +117,7 @@ def _go(
     record = read_record(folder)
     assert record.halt is not None
     if as_json:
-        print(record.model_dump_json())
+        print(record.model_dump_json(ensure_ascii=True))
     else:
         _show(record, folder, state.message if state.name == "Skipped" else None)
     sys.stdout.flush()

@@ -58,7 +58,7 @@ def show(
     folder = folder_of(run, runs)
     record = read_record(folder)
     if as_json:
-        print(record.model_dump_json())
+        print(record.model_dump_json(ensure_ascii=True))
         return
     record = harmless(record)
     console = Console()

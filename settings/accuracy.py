@@ -1,10 +1,8 @@
 """The accuracy gate: which questions a rung must answer, and how well. A server can be fast, finite and wrong."""
 
-from pathlib import Path
-
 from pydantic import Field
 
-from settings.source import BadInput, Declared, find, load
+from settings.source import BadInput, Declared, find, load, on_this_machine
 
 __all__ = ["AccuracyGate", "load_accuracy_gate"]
 
@@ -31,7 +29,7 @@ def load_accuracy_gate(name: str) -> tuple[AccuracyGate, bytes]:
     """The gate called `name` in settings/suites/accuracy/, or at that path, and its questions. Raises: BadInput."""
     path = find("suites/accuracy", name)
     gate = load(AccuracyGate, path)
-    data = path.parent / Path(gate.dataset).expanduser()
+    data = path.parent / on_this_machine(gate.dataset)
     try:
         return gate, data.read_bytes()
     except OSError as e:

@@ -148,7 +148,7 @@ class Witness(Declared):
 class Engine(Declared):
     """One file of settings/engines/."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     name: str = Field(min_length=1)
     package: str = Field(description="distribution whose version is the build's version")

@@ -15,7 +15,7 @@ from settings.load_test import LoadTest, load_profiles
 from settings.lock import Lock, load_lock, locked_ladder
 from settings.milestones import Milestones, shipped_milestones
 from settings.run import RunSettings, load_run_settings
-from settings.source import BadInput, find, load, validate
+from settings.source import BadInput, find, load, on_this_machine, validate
 from settings.suite import BenchProfile, DecodeSuite
 from settings.target import Target, load_target
 from settings.words import Stage
@@ -53,7 +53,7 @@ def load_inputs(target: str, ladder: str, lock: str | None = None, **target_flag
     """All files of a run, by name or path; a lock stands in for the ladder. Raises: BadInput for the first wrong."""
     locked = load_lock(lock) if lock else None
     if lock and locked:
-        path = Path(lock).expanduser()
+        path = on_this_machine(lock)
         text, digest = locked_ladder(locked), _sha256(path)
         tree = validate(Ladder, tomllib.loads(text), path)
     else:

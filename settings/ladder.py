@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from settings.sane import check_env, check_name
 from settings.source import Declared
 from settings.words import Action, Component, Phase, Stage
 
@@ -16,17 +17,35 @@ ArgValue = bool | int | str
 
 
 def _one_or_many(value: Any) -> Any:
+    if isinstance(value, list | tuple) and not value:
+        raise ValueError("an empty list matches nothing; leave the key out, and anything matches")
     return (value,) if isinstance(value, str) else value
 
 
 def _is_decimal(value: str) -> str:
     try:
-        Decimal(value)
+        if isinstance(value, str) and not Decimal(value).is_finite():
+            raise InvalidOperation
     except InvalidOperation:
         raise ValueError(f"'{value}' is no decimal number; write it as a string, like \"-0.07\"") from None
     return value
 
 
+def _named(kind: str) -> AfterValidator:
+    def check(value: dict[str, Any]) -> dict[str, Any]:
+        for name in value:
+            check_name(kind, name)
+        return value
+
+    return AfterValidator(check)
+
+
+def _can_be_set(value: dict[str, str]) -> dict[str, str]:
+    check_env(value)
+    return value
+
+
+Variables = Annotated[dict[str, str], AfterValidator(_can_be_set)]
 DecimalText = Annotated[str, BeforeValidator(_is_decimal)]
 _OneOrMany = BeforeValidator(_one_or_many)
 
@@ -59,7 +78,7 @@ class Rung(Declared):
 
     why: str = Field(min_length=1, description="why this rung is worth a launch, for a person")
     args: dict[str, ArgValue] = Field({}, description="intents (engines/*.toml) or plain flags without dashes")
-    env: dict[str, str] = Field({}, description="environment of the server on this rung")
+    env: Variables = Field({}, description="environment of the server on this rung")
     on: tuple[Edge, ...] = Field((), description="edges, first match wins; [default] follows")
 
 
@@ -106,7 +125,7 @@ class Guard(Declared):
 
 class Base(Declared):
     args: dict[str, ArgValue] = Field({}, description="arguments of every rung")
-    env: dict[str, str] = Field({}, description="environment of the server on every rung")
+    env: Variables = Field({}, description="environment of the server on every rung")
 
 
 class Default(Declared):
@@ -129,10 +148,12 @@ class Ladder(Declared):
     budget: Budget = Budget()
     guard: Guard = Guard()
     base: Base = Base()
-    rung: dict[str, Rung] = Field(min_length=1)
+    rung: Annotated[dict[str, Rung], _named("rung")] = Field(min_length=1)
     default: Default = Default()
-    remedy: dict[str, Remedy] = {}
-    vary: dict[str, Variation] = Field({}, description="tried one at a time around the winner, in file order")
+    remedy: Annotated[dict[str, Remedy], _named("remedy")] = {}
+    vary: Annotated[dict[str, Variation], _named("variation")] = Field(
+        {}, description="tried one at a time around the winner, in file order"
+    )
     vary_margin: float = Field(0.03, ge=0, lt=1, description="share by which a variation must be better to be kept")
 
     def edges(self, rung: str) -> Iterable[tuple[str, Edge]]:

@@ -86,6 +86,8 @@ class _Check:
                     raise self._fail(
                         f"{where}.{arg}", "a key as an argument is in the host's process list; take it out"
                     )
+                if arg == "port" and not _is_port(args[arg]):
+                    raise self._fail(f"{where}.port", f"'{args[arg]}' is no port (1 to 65535)")
                 slip = None if arg in self.intents else nearest(arg, self.intents, cutoff=0.85)
                 if slip:
                     raise self._fail(f"{where}.{arg}", "is no intent of this engine", slip)
@@ -140,6 +142,10 @@ class _Check:
             onward = edge.goto or (self.ladder.following(rung) if edge.next else None)
             if onward:
                 yield onward
+
+
+def _is_port(value: object) -> bool:
+    return str(value).isascii() and str(value).isdigit() and 0 < int(str(value)) < 65_536
 
 
 def _is_bare(edge: Edge) -> bool:

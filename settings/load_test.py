@@ -38,6 +38,8 @@ class LoadTest(Declared):
 
     @model_validator(mode="after")
     def _is_possible(self) -> "LoadTest":
+        if "concurrency" in self.model_fields_set and not self.concurrency:
+            raise ValueError("an empty concurrency asks for no point; leave the key out for the profile's own")
         if any(c < 1 for c in self.concurrency):
             raise ValueError("concurrency counts requests at once: 1 or more")
         if len(set(self.concurrency)) < len(self.concurrency):

@@ -1,13 +1,12 @@
 """`run.lock.toml`: all that defines the winner of a run. It is written by a run, and is itself something to run."""
 
 import json
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, field_validator
 
 from settings.ladder import ArgValue
-from settings.source import Declared, load
+from settings.source import Declared, load, on_this_machine
 from settings.words import Stage
 
 __all__ = ["Lock", "LockedBuild", "LockedHost", "LockedServer", "LockedSuite", "load_lock", "locked_ladder"]
@@ -69,7 +68,7 @@ class Lock(Declared):
 
 def load_lock(name: str) -> Lock:
     """The lock at that path. Raises: BadInput."""
-    return load(Lock, Path(name).expanduser())
+    return load(Lock, on_this_machine(name))
 
 
 def locked_ladder(lock: Lock) -> str:

@@ -7,16 +7,23 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError
 
 from settings.band import Bands
-from settings.source import BadInput, bad_input, environment_file
+from settings.source import BadInput, bad_input, environment_file, sizes_refused, truths_refused
 from settings.words import Phase
 
-__all__ = ["RunSettings", "load_run_settings"]
+__all__ = ["PREFIX", "RunSettings", "load_run_settings"]
+
+PREFIX = "BRINGUP_RUN__"
 
 
 class RunSettings(BaseSettings):
     """Times of our own. Those of the engine (quiet limits) stand in its file."""
 
-    model_config = SettingsConfigDict(frozen=True, env_prefix="BRINGUP_RUN__", extra="ignore")
+    model_config = SettingsConfigDict(
+        frozen=True, env_prefix=PREFIX, extra="ignore", allow_inf_nan=False
+    )  # fmt: skip
+
+    _no_truth = truths_refused()
+    _no_size = sizes_refused()
 
     api_port: int | None = Field(None, ge=1, le=65_535, description="the server's port where the ladder sets none")
     poll_s: float = Field(1.0, gt=0, le=30, description="seconds between two looks at a starting server")
@@ -47,7 +54,7 @@ class RunSettings(BaseSettings):
 def load_run_settings() -> RunSettings:
     """The settings in force. Raises: BadInput."""
     try:
-        return RunSettings(_env_file=environment_file("BRINGUP_RUN__", RunSettings.model_fields))
+        return RunSettings(_env_file=environment_file(PREFIX, RunSettings.model_fields))
     except ValidationError as e:
         raise bad_input(RunSettings, e, "BRINGUP_RUN__… (environment or .env)") from e
     except SettingsError as e:

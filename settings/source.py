@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dotenv import dotenv_values
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+
+from settings.sane import refuse_size, refuse_truth
 
 __all__ = [
     "SETTINGS_DIR",
@@ -19,13 +21,37 @@ __all__ = [
     "find",
     "load",
     "nearest",
+    "on_this_machine",
     "read_toml",
+    "sizes_refused",
+    "truths_refused",
     "validate",
+    "variables",
 ]
 
 M = TypeVar("M", bound=BaseModel)
 
 SETTINGS_DIR = Path(__file__).resolve().parent
+
+
+def truths_refused() -> Any:
+    """For a model: true and false are no numbers, in any of its fields."""
+
+    def refuse(cls: type[BaseModel], value: Any, info: ValidationInfo) -> Any:
+        refuse_truth(cls.model_fields[str(info.field_name)].annotation, value)
+        return value
+
+    return field_validator("*", mode="before")(classmethod(refuse))
+
+
+def sizes_refused() -> Any:
+    """For a model: no number in it is beyond all use."""
+
+    def refuse(cls: type[BaseModel], value: Any, info: ValidationInfo) -> Any:  # noqa: ARG001 - pydantic's signature
+        refuse_size(str(info.field_name), value)
+        return value
+
+    return field_validator("*", mode="after")(classmethod(refuse))
 
 
 class BadInput(ValueError):
@@ -37,13 +63,17 @@ class BadInput(ValueError):
     def __init__(self, file: str | Path, key: str, problem: str, nearest: str | None = None) -> None:
         self.file, self.key, self.problem, self.nearest = str(file), key, problem, nearest
         where = f"{file}: {key}" if key else str(file)
-        super().__init__(f"{where}: {problem}" + (f"; did you mean '{nearest}'?" if nearest else ""))
+        said = f"{where}: {problem}" + (f"; did you mean '{nearest}'?" if nearest else "")
+        super().__init__(said.replace("\r", "\\r").replace("\n", "\\n"))  # what is quoted may hold some
 
 
 class Declared(BaseModel):
     """Base of all that is read from an operator's file: frozen, and an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    _no_truth = truths_refused()
+    _no_size = sizes_refused()
 
 
 def nearest(word: str, valid: Iterable[str], cutoff: float = 0.5) -> str | None:
@@ -79,12 +109,22 @@ def load(model: type[M], path: Path) -> M:
     return validate(model, read_toml(path), path)
 
 
+def on_this_machine(name: str) -> Path:
+    """A path that a person wrote, its `~` resolved. Raises: BadInput for one that cannot be a path."""
+    if "\0" in name:
+        raise BadInput(repr(name), "", "cannot be a path: it holds a NUL")
+    try:
+        return Path(name).expanduser()
+    except RuntimeError as e:
+        raise BadInput(name, "", f"cannot be resolved: {e}") from e
+
+
 def find(kind: str, name: str) -> Path:
     """The file behind a name in `settings/<kind>/`, or behind a path.
 
     Raises: BadInput that names the nearest of the shipped ones.
     """
-    as_path = Path(name).expanduser()
+    as_path = on_this_machine(name)
     if as_path.suffix == ".toml" or "/" in name:
         return as_path
     shipped = {p.stem: p for p in (SETTINGS_DIR / kind).glob("*.toml")}
@@ -95,23 +135,31 @@ def find(kind: str, name: str) -> Path:
     )
 
 
-def environment_file(prefix: str, fields: Collection[str]) -> Path | None:
+def environment_file(prefix: str, fields: Collection[str], *, tables: Collection[str] = ()) -> Path | None:
     """The `.env` of the working directory, if there is one; `{prefix}NAME` variables in it or around us are checked.
 
+    `tables`: fields of which `{prefix}NAME__KEY` sets a part.
     Raises: BadInput for a variable that no field reads, since it would be a setting that silently does nothing.
     """
     file = Path(".env") if Path(".env").is_file() else None
-    try:
-        in_file = dotenv_values(file) if file else {}
-    except UnicodeDecodeError as e:
-        raise BadInput(".env", "", f"is not UTF-8 text (byte {e.start})") from e
-    for where, names in ((".env", in_file), ("environment", os.environ)):
+    for where, names in variables():
         for name in names:
-            field = name.upper().removeprefix(prefix).split("__")[0].lower()
-            if name.upper().startswith(prefix) and field not in fields:
+            field, *parts = name.upper().removeprefix(prefix).lower().split("__")
+            if name.upper().startswith(prefix) and (field not in fields or (parts and field not in tables)):
                 hint = nearest(field, fields)
                 raise BadInput(where, name, "no setting has this name", prefix + hint.upper() if hint else None)
     return file
+
+
+def variables() -> tuple[tuple[str, Collection[str]], ...]:
+    """Names of the variables in the `.env` of the working directory, and of those around us. Raises: BadInput."""
+    try:
+        in_file = dotenv_values(".env") if Path(".env").is_file() else {}
+    except UnicodeDecodeError as e:
+        raise BadInput(".env", "", f"is not UTF-8 text (byte {e.start})") from e
+    except OSError as e:
+        raise BadInput(".env", "", f"cannot be read: {e.strerror or e}") from e
+    return (".env", in_file), ("environment", os.environ)
 
 
 def bad_input(model: type[BaseModel], error: ValidationError, file: str | Path) -> BadInput:
@@ -128,7 +176,7 @@ def bad_input(model: type[BaseModel], error: ValidationError, file: str | Path) 
     elif first["type"] in {"enum", "literal_error"}:
         expected = str(first.get("ctx", {}).get("expected", ""))
         hint = nearest(str(first["input"]), expected.replace("'", "").replace(" or ", ", ").split(", "))
-        problem = f"'{first['input']}' is none of {expected}"
+        problem = f"'{first['input']!s:.80}' is none of {expected}"
     return BadInput(file, key, problem, hint)
 
 

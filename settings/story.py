@@ -4,12 +4,17 @@ The simulated server (tasks/rehearsal/) reads the same file without this model, 
 makes a mistake in a story a sentence.
 """
 
-from typing import Literal
+import math
+import re
+from functools import cache
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from settings.source import Declared, find, load
-from settings.words import AttemptOutcome, Phase, RunOutcome, Stage
+from settings.engine import load_engine
+from settings.ladder import Ladder
+from settings.source import BadInput, Declared, find, load, nearest
+from settings.words import LOG_KINDS, OWN_KINDS, AttemptOutcome, Phase, RunOutcome, Stage
 
 __all__ = ["Expectation", "ExpectedAttempt", "Fault", "Pace", "Slower", "Story", "ladder_of", "load_story"]
 
@@ -20,6 +25,37 @@ Trace = Literal[
     "out-of-memory", "query-key-dtype",
 ]
 Wanted = bool | int | float | str
+_BOUND = re.compile(r"[<>]=?")
+
+
+def _can_be_met(when: dict[str, Any]) -> dict[str, Any]:
+    """Each key is a setting of some release, and each bound a number."""
+    for key, wanted in when.items():
+        if key not in _settings():
+            hint = nearest(key, _settings())
+            raise ValueError(f"no release has a setting '{key}'" + (f"; did you mean '{hint}'?" if hint else ""))
+        for value in wanted if isinstance(wanted, tuple) else (wanted,):
+            sign = _BOUND.match(value) if isinstance(value, str) else None
+            if sign and not _is_number(value[sign.end() :]):
+                raise ValueError(f"{key}: '{value}' compares with no number")
+    return when
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+@cache
+def _settings() -> frozenset[str]:
+    """Names in /server_info: those of the flags, and the two that stand for a name that changed."""
+    flags = {flag.removeprefix("--").replace("-", "_") for flag in load_engine("sglang").flags}
+    return frozenset({*flags, "prefill_backend", "decode_backend"})
+
+
+When = Annotated[dict[str, Wanted | tuple[Wanted, ...]], AfterValidator(_can_be_met)]
 
 
 class Pace(Declared):
@@ -41,7 +77,7 @@ class Pace(Declared):
 class Slower(Declared):
     """Settings that change the time of a forward pass. The first that fits counts."""
 
-    when: dict[str, Wanted | tuple[Wanted, ...]] = Field(min_length=1, description="effective settings, as in a fault")
+    when: When = Field(min_length=1, description="effective settings, as in a fault")
     by: float = Field(gt=0, description="factor on the time of a forward pass; below 1 is faster")
 
 
@@ -52,7 +88,7 @@ class Fault(Declared):
     at: Literal["load", "kv_alloc", "graph_capture", "bind", "warmup", "decode", "under_load", "after_load"] = Field(
         description="where it shows; decode = the first request after the warm-up (for nan: already the warm-up)"
     )
-    when: dict[str, Wanted | tuple[Wanted, ...]] = Field(
+    when: When = Field(
         {},
         description=(
             "effective settings that it needs, as /server_info names them; prefill_backend and decode_backend stand "
@@ -96,7 +132,9 @@ class ExpectedAttempt(Declared):
     outcome: AttemptOutcome = Field(AttemptOutcome.FAILED, description="how it ended")
     kind: str | None = Field(None, description="kind of its diagnosis")
     stage: Stage | None = Field(None, description="our step that failed")
-    move: str | None = Field(None, description="the move after it: goto, next, remedy, retry, stop")
+    move: Literal["goto", "next", "remedy", "retry", "stop", "vary"] | None = Field(
+        None, description="the move after it"
+    )
 
 
 class Expectation(Declared):
@@ -130,4 +168,14 @@ def ladder_of(name: str, story: Story) -> str:
 
 def load_story(name: str) -> Story:
     """The story called `name` in settings/rehearsals/, or at that path. Raises: BadInput."""
-    return load(Story, find("rehearsals", name))
+    path = find("rehearsals", name)
+    story = load(Story, path)
+    rungs = load(Ladder, find("ladders", ladder_of(name, story))).rung
+    for i, stated in enumerate(story.expect.trail):
+        if stated.rung not in rungs:
+            said = f"the ladder {story.ladder} has no rung '{stated.rung}'"
+            raise BadInput(path, f"expect.trail.{i}.rung", said, nearest(stated.rung, rungs))
+        if stated.kind is not None and stated.kind not in LOG_KINDS | OWN_KINDS:
+            said = f"there is no kind '{stated.kind}'"
+            raise BadInput(path, f"expect.trail.{i}.kind", said, nearest(stated.kind, LOG_KINDS | OWN_KINDS))
+    return story

@@ -1,10 +1,12 @@
 """Decode suites and load profiles: which requests a rung must answer well, and what load it must bear."""
 
 import math
-from typing import Literal
+from functools import partial
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from settings.sane import check_name
 from settings.source import Declared
 
 __all__ = ["Api", "BenchProfile", "DecodeSuite", "Probe"]
@@ -74,7 +76,9 @@ class DecodeSuite(Declared):
 class BenchProfile(Declared):
     """One load of the build's own bench_serving. Token counts are per request."""
 
-    name: str = Field(min_length=1, description="name in the record, e.g. 1k1k")
+    name: Annotated[str, AfterValidator(partial(check_name, "profile"))] = Field(
+        description="name in the record, e.g. 1k1k"
+    )
     why: str = Field(min_length=1, description="what this load stands for")
     dataset: Literal["random-ids", "sharegpt"] = Field(
         "random-ids", description="random-ids needs no download; sharegpt needs dataset_path"

@@ -4,14 +4,18 @@ import os
 from contextvars import ContextVar
 from typing import Any
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError
 
-from settings.source import BadInput, bad_input, environment_file, find, read_toml
+from settings.sane import check_env
+from settings.source import BadInput, bad_input, environment_file, find, read_toml, sizes_refused, truths_refused
 
-__all__ = ["Target", "load_target", "resolve_path"]
+__all__ = ["PREFIX", "TABLES", "Target", "load_target", "resolve_path"]
+
+PREFIX, TABLES = "BRINGUP_TARGET__", ("env",)
+_LONGEST_NAME = 64
 
 # What the file holds, while `load_target` makes a Target of it: pydantic-settings takes sources, not layers.
 _FILE: ContextVar[dict[str, Any] | None] = ContextVar("file", default=None)
@@ -21,9 +25,12 @@ class Target(BaseSettings):
     """A host that serves. Every field can come from `BRINGUP_TARGET__<FIELD>`."""
 
     model_config = SettingsConfigDict(
-        frozen=True, extra="forbid", env_prefix="BRINGUP_TARGET__", env_nested_delimiter="__", env_file=None,
-        protected_namespaces=(),
+        frozen=True, extra="forbid", env_prefix=PREFIX, env_nested_delimiter="__", env_file=None,
+        protected_namespaces=(), allow_inf_nan=False,
     )
+
+    _no_truth = truths_refused()
+    _no_size = sizes_refused()
 
     name: str = Field(description="how people call this host; stands in records and run names", min_length=1)
     host: str = Field("local", min_length=1, description='"local", or an ssh alias or address')
@@ -35,24 +42,52 @@ class Target(BaseSettings):
     python: str = Field("python3", min_length=1, description="the engine's Python there, e.g. ~/ml-env/bin/python3")
     env: dict[str, SecretStr] = Field({}, description="environment of all that runs on the host; values never shown")
     state_dir: str = Field("~/.glm5-bringup", min_length=1, description="folder there for the supervisor (mode 0700)")
-    model: str = Field(description="model path on the host, or hub id")
-    gpus: int = Field(0, ge=0, description="GPUs that a run takes; 0 = none (CPU)")
+    model: str = Field(min_length=1, description="model path on the host, or hub id")
+    gpus: int = Field(0, ge=0, le=1024, description="GPUs that a run takes; 0 = none (CPU)")
     recipe: str | None = Field(None, description="how builds get there: name in settings/recipes/, or a path")
-    lease_s: float = Field(90.0, ge=1, description="seconds a server outlives its orchestrator")
+    lease_s: float = Field(90.0, ge=1, le=604_800, description="seconds a server outlives its orchestrator")
 
     @field_validator("name")
     @classmethod
     def _name_is_a_file_name(cls, value: str) -> str:
-        if "/" in value or value.startswith("."):
-            raise ValueError(f"'{value}' is used in file names: no '/', no leading '.'")
+        if "/" in value or value.startswith(".") or len(value) > _LONGEST_NAME:
+            raise ValueError(f"'{value:.80}' is used in file names: no '/', no leading '.', {_LONGEST_NAME} at most")
+        return value
+
+    @field_validator(
+        "name", "host", "user", "identity_file", "known_hosts_file", "ssh_config", "python", "state_dir", "model",
+        "recipe",
+    )
+    @classmethod
+    def _is_one_plain_line(cls, value: str | None) -> str | None:
+        if value is not None and (not value.isprintable() or value != value.strip()):
+            raise ValueError(f"{value!r} has a blank at an end, a newline or another character that cannot be seen")
+        return value
+
+    @field_validator("host")
+    @classmethod
+    def _host_is_a_word(cls, value: str) -> str:
+        if " " in value or value.startswith("-"):
+            raise ValueError(f"'{value}' is no alias and no address")
+        return value
+
+    @field_validator("state_dir", "python", "model")
+    @classmethod
+    def _holds_from_any_folder(cls, value: str, info: ValidationInfo) -> str:
+        home = value in ("~", "$HOME") or value.startswith(("~/", "$HOME/"))
+        relative = not home and not value.startswith("/")
+        by_name = info.field_name == "python" and "/" not in value  # looked for on the PATH
+        hub_id = info.field_name == "model" and not value.startswith(".")
+        if relative and not (by_name or hub_id):
+            raise ValueError(f"'{value}' depends on the folder it is read in: begin it with '/', '~/' or '$HOME/'")
+        if info.field_name == "state_dir" and value.strip("/") in ("", "~", "$HOME"):
+            raise ValueError(f"'{value}' is not a folder of our own, and would be made mode 0700")
         return value
 
     @field_validator("env")
     @classmethod
     def _env_can_be_set(cls, value: dict[str, SecretStr]) -> dict[str, SecretStr]:
-        for name, text in value.items():
-            if not name or "=" in name or "\0" in name + text.get_secret_value():
-                raise ValueError(f"'{name}' and its value cannot stand in an environment")
+        check_env({name: text.get_secret_value() for name, text in value.items()})
         return value
 
     @property
@@ -113,7 +148,7 @@ def load_target(name: str, **flags: Any) -> Target:
     values.setdefault("name", path.stem)
     token = _FILE.set(values)
     try:
-        dotenv = environment_file("BRINGUP_TARGET__", Target.model_fields)
+        dotenv = environment_file(PREFIX, Target.model_fields, tables=TABLES)
         given = {field: value for field, value in flags.items() if value is not None}
         return Target(**given, _env_file=dotenv)
     except ValidationError as e:

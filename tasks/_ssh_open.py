@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,10 +30,9 @@ def open_connection(target: Target, deadline: Deadline) -> fabric.Connection:
 
     Raises: BadInput for a file of the target that cannot be used; HostUnreachable, HostKeyRefused.
     """
-    for key in ("identity_file", "ssh_config"):
-        path = getattr(target, key)
-        if path and not Path(_expand(path)).exists():
-            raise BadInput(f"target {target.name}", key, f"{path} does not exist on this machine")
+    for key in ("identity_file", "ssh_config", "known_hosts_file"):
+        if path := getattr(target, key):
+            _be_a_file(f"target {target.name}", key, path)
     step_s = max(1.0, min(_OPEN_S, deadline.left_s))
     try:
         connection = _connection(target, step_s)
@@ -48,6 +48,19 @@ def open_connection(target: Target, deadline: Deadline) -> fabric.Connection:
             hop.client.close()
         raise
     return connection
+
+
+def _be_a_file(where: str, key: str, path: str) -> None:
+    try:
+        there = Path(_expand(path))
+    except RuntimeError as e:  # ~somebody who is not known here
+        raise BadInput(where, key, f"{path}: {e}") from e
+    if there.is_dir():
+        raise BadInput(where, key, f"{path} is a folder on this machine; a file is meant")
+    if there.exists() and not os.access(there, os.R_OK):
+        raise BadInput(where, key, f"{path} may not be read by us")
+    if not there.exists() and key != "known_hosts_file":  # without one no key is trusted, and that is said
+        raise BadInput(where, key, f"{path} does not exist on this machine")
 
 
 def _connection(target: Target, step_s: float) -> fabric.Connection:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from settings.inputs import Inputs
-from settings.source import BadInput, nearest
+from settings.source import BadInput, nearest, on_this_machine
 from settings.target import Target
 from tasks.pure.record import Asked, RunRecord, TargetRef
 from tasks.pure.resume import other_inputs
@@ -13,9 +13,17 @@ __all__ = ["anywhere", "asked", "check_same", "run_folder", "run_of_flow", "targ
 
 
 def run_folder(root: Path, name: str) -> Path:
-    """The folder of a run, by its id or path. Raises: BadInput that names the nearest."""
-    for folder in (Path(name), root / name):
-        if folder.is_dir():
+    """The folder of a run, by its id or path. Raises: BadInput that names the nearest.
+
+    An id is looked for in `root`, a path from where we stand: `../..` is no way out of the runs.
+    """
+    if "/" in name or name in (".", ".."):
+        folder = on_this_machine(name)
+        if (folder / "record.json").is_file():
+            return folder
+        raise BadInput(folder, "", "is no run's folder: it holds no record.json")
+    for folder in (root / name, Path(name)):
+        if (folder / "record.json").is_file():
             return folder
     raise BadInput(root, name, "no such run", nearest(name, [p.parent.name for p in root.glob("*/record.json")]))
 
@@ -62,4 +70,4 @@ def target_ref(target: Target) -> TargetRef:
 
 def anywhere(name: str) -> str:
     """A name of a shipped file as it is, a path made absolute."""
-    return str(Path(name).expanduser().resolve()) if name.endswith(".toml") or "/" in name else name
+    return str(on_this_machine(name).resolve()) if name.endswith(".toml") or "/" in name else name

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,33 @@ def test_nothing_in_a_record_or_a_log_acts_on_the_terminal(tmp_path: Path, comma
     assert not set("\x1b\x07\x9b\u202e") & set(said)
     if command == "logs":
         assert "a\tb ⟨U+009B⟩2J⟨U+202E⟩\nlast\ufffd" == said
+
+
+@pytest.mark.parametrize("words", [("show", "--json"), ("export", "--as", "json"), ("export", "--as", "toml")])
+def test_what_is_printed_for_programs_does_not_act_on_a_terminal_either(tmp_path: Path, words: tuple[str, ...]) -> None:
+    record = json.loads((RECORD / "record.json").read_text())
+    record["halt"]["reason"] = record["build"]["version"] = HOSTILE
+    folder = _run(tmp_path, RECORD.name, **record)
+    said = _said(words[0], folder, *words[1:])
+    assert said.isprintable() or not set(said.replace("\n", "")) & set(HOSTILE) - set("0tJ2];")
+    parsed = tomllib.loads(said) if words[-1] == "toml" else json.loads(said)
+    assert HOSTILE == parsed["build"]["version"]
+
+
+@pytest.mark.parametrize("name", ["../..", "..", ".", "../../etc", "/"])
+@pytest.mark.parametrize("command", ["show", "explain", "logs", "report", "export"])
+def test_a_way_out_of_the_runs_is_no_run(tmp_path: Path, command: str, name: str) -> None:
+    runs = tmp_path / "a" / "runs"
+    _run(runs, RECORD.name)
+    with pytest.raises(BadInput, match="is no run's folder"):
+        _said(command, name, "--runs", runs)
+    with pytest.raises(BadInput, match="is no run id"):
+        _said("compare", name, RECORD.name, "--runs", runs)
+
+
+def test_a_run_is_found_by_its_id_and_by_its_folder(tmp_path: Path) -> None:
+    folder = _run(tmp_path, RECORD.name)
+    assert _said("show", RECORD.name, "--runs", tmp_path) == _said("show", folder)
 
 
 def test_a_run_without_events_is_one_sentence(tmp_path: Path) -> None:

@@ -96,6 +96,23 @@ def test_ctrl_c_in_mid_load_stops_the_server_and_says_so(machine: Machine, loadi
     wait_for(lambda: machine.is_free(loading), LEASE_S + 60, "a free host")
 
 
+def test_many_ctrl_c_in_a_row_end_it_no_worse_than_one(machine: Machine, loading: str) -> None:
+    run = machine.begin("run", "--target", loading)
+    machine.until_event("server.launched")
+
+    def ended() -> bool:
+        run.send_signal(signal.SIGINT)  # nothing is sent to a process that is known to have ended
+        return run.poll() is not None
+
+    wait_for(ended, 60, "the end of the run")
+    _, said = run.communicate(timeout=10)
+    assert "Traceback" not in said
+    # The last of them may strike when Python has nothing left to catch it with: to a shell both are 130.
+    assert run.returncode in (ExitCode.INTERRUPTED, -signal.SIGINT), said
+    wait_for(lambda: not machine.processes(), LEASE_S + 60, "an empty host")
+    wait_for(lambda: machine.is_free(loading), LEASE_S + 60, "a free host")
+
+
 def test_a_killed_orchestrator_leaves_a_true_record_and_an_empty_host(machine: Machine, loading: str) -> None:
     run = machine.begin("run", "--target", loading)
     machine.until_event("server.launched")

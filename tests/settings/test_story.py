@@ -8,7 +8,7 @@ import pytest
 
 from settings.ladder import Ladder
 from settings.source import SETTINGS_DIR, BadInput, find, load
-from settings.story import Release, Story, Trace, ladder_of, load_story
+from settings.story import Release, Trace, ladder_of, load_story
 from settings.words import LOG_KINDS, OWN_KINDS, AttemptOutcome, RunOutcome
 
 SHIPPED = sorted(path.stem for path in (SETTINGS_DIR / "rehearsals").glob("*.toml"))
@@ -79,6 +79,15 @@ def test_what_a_story_may_name_is_what_the_stand_in_has() -> None:
         ("speed = 16.0", "sped = 16.0", "", ""),
         ("speed = 16.0", "speed = 0", "speed", "greater than 0"),
         ('"device-assert"', '"device-asert"', "fault.0.trace", "none of"),
+        ("speed = 16.0", "speed = inf", "speed", "finite"),
+        ("speed = 16.0", "speed = true", "speed", "true and false are no numbers"),
+        ("speed = 16.0", "speed = 16.0\npace = { load_s = 1e9 }", "pace.load_s", "more than a year"),
+        ('does = "die"', 'does = "die"\nwhen = { kv_cache_dtyp = "x" }', "fault.0.when", "mean 'kv_cache_dtype'?"),
+        ('does = "die"', 'does = "die"\nwhen = { port = ">=high" }', "fault.0.when", "compares with no number"),
+        ('rung = "auto"', 'rung = "atuo"', "expect.trail.0.rung", "no rung 'atuo'; did you mean 'auto'?"),
+        ('"passed" }', '"failed", kind = "nun" }', "expect.trail.0.kind", "no kind 'nun'; did you mean 'nan'?"),
+        ('"passed" }', '"failed", move = "go" }', "expect.trail.0.move", "none of"),
+        ('"passed" }', '"failed", stage = "decoding" }', "expect.trail.0.stage", "none of"),
     ],
 )
 def test_a_mistake_is_named_with_its_place(tmp_path: Path, old: str, new: str, key: str, problem: str) -> None:
@@ -86,7 +95,7 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, old: str, new: str, k
     assert old in SOUND
     path.write_text(SOUND.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(BadInput) as caught:
-        load(Story, path)
+        load_story(str(path))
     assert str(path) == caught.value.file
     assert problem in str(caught.value)
     assert key in caught.value.key

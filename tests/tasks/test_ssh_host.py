@@ -121,6 +121,14 @@ def test_a_key_that_is_not_there_is_named(sshd: Sshd, tmp_path: Path) -> None:
         connected(sshd, identity_file=str(tmp_path / "none"))
 
 
+@pytest.mark.parametrize("key", ["identity_file", "known_hosts_file", "ssh_config"])
+def test_a_folder_in_place_of_a_file_is_named(key: str, sshd: Sshd, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=f"target test-host: {key}: {tmp_path} is a folder on this machine"):
+        connected(sshd, **{key: str(tmp_path)})
+    with pytest.raises(BadInput, match=f"target test-host: {key}: ~nobody-of-that-name/x: "):
+        connected(sshd, **{key: "~nobody-of-that-name/x"})
+
+
 def test_an_ssh_config_that_cannot_be_read_is_named(sshd: Sshd, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=f"ssh_config: {tmp_path}/none"):
         connected(sshd, ssh_config=str(tmp_path / "none"))
