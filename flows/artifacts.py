@@ -1,6 +1,5 @@
 """What the Prefect UI shows of a run beside its states: the path, a page an attempt, progress, and the winner."""
 
-import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,12 +18,16 @@ from tasks.picture import draw_text
 from tasks.pure.draw import run_tree
 from tasks.pure.explain import explain
 from tasks.pure.record import Attempt, RunRecord
-from tasks.pure.report import actual_backend, attempt_page, block, branch_rows, headline
+from tasks.pure.report import WIDTH, actual_backend, attempt_page, block, branch_rows, command, headline
 from tasks.runlog import log
 from tasks.session import Progress
 
 __all__ = ["Bars", "name_attempt", "quietly", "show_attempt", "show_branch", "show_winner"]
 
+_BRANCH = {  # heading -> column of branch_rows; what was asked, the widest, stands on the attempts' pages
+    "#": "attempt", "rung": "rung", "backend": "actual backend", "outcome": "outcome", "then": "move",
+    "reason": "reason", "s": "seconds",
+}  # fmt: skip
 _EVERY_S = 2.0  # a load shows thousands of steps; the server need not hear of each
 
 
@@ -38,11 +41,12 @@ def quietly(draw: Callable[[], None]) -> None:
 
 def show_branch(record: RunRecord) -> None:
     """The table "branch taken", and the tree with the path marked beneath the lines that say why."""
-    create_table_artifact(key="branch-taken", table=list(branch_rows(record)), description=headline(record))
+    rows = [{short: row[name] for short, name in _BRANCH.items()} for row in branch_rows(record)]
+    create_table_artifact(key="branch-taken", table=rows, description=headline(record))
     tree = run_tree(record)
-    parts = ["\n".join(block("\n".join(explain(record))))]
+    parts = ["\n".join(block("\n".join(explain(record)), WIDTH))]
     if tree:
-        parts.append("\n".join(block(draw_text(tree))))
+        parts.append("\n".join(block(draw_text(tree, width=WIDTH))))
     create_markdown_artifact(key="path", markdown="\n\n".join(parts) + "\n", description="why, and the path taken")
 
 
@@ -56,8 +60,9 @@ def show_winner(record: RunRecord, folder: Path) -> None:
     won = next((a for a in record.attempts if a.n == record.winner), None)
     lines = [f"Report: `{folder / 'report.html'}`", "", f"Record: `{folder / 'record.json'}`"]
     if won:
-        lines += ["", f"Lock: `{folder / 'run.lock.toml'}`", "", *block(shlex.join(won.argv))]
-    create_markdown_artifact(key="winner" if won else "report", markdown="\n".join(lines) + "\n")
+        lines += ["", f"Lock: `{folder / 'run.lock.toml'}`", "", *block(command(won.argv), WIDTH)]
+    title = f"{won.rung} serves: its command, and where the whole story lies" if won else "where the whole story lies"
+    create_markdown_artifact(key="winner" if won else "report", markdown="\n".join(lines) + "\n", description=title)
 
 
 def name_attempt(attempt: Attempt) -> None:

@@ -27,7 +27,7 @@ class Form(StrEnum):
 
 
 def export(
-    run: Annotated[str | None, typer.Argument(help="run id or folder; default: the newest that served")] = None,
+    run: Annotated[str | None, typer.Argument(help="run id or a part of it; default: the newest that served")] = None,
     as_: Annotated[Form, typer.Option("--as", help="what to make of it")] = Form.TOML,
     out: Annotated[Path | None, typer.Option(help="folder for the files; default: export/ beside the record")] = None,
     at: Annotated[str, typer.Option(help="where systemd's files will lie on the host")] = "/etc/glm5-bringup",

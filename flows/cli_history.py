@@ -12,7 +12,8 @@ from rich.text import Text
 
 from flows.cli_show import harmless
 from settings.run import load_run_settings
-from settings.source import BadInput, nearest
+from settings.source import BadInput
+from tasks.chosen import named
 from tasks.pure.build import DECIDED
 from tasks.pure.history import compare as differences
 from tasks.pure.history import history as rows_of
@@ -20,12 +21,15 @@ from tasks.pure.record import RunRecord
 from tasks.pure.regression import compare_with_history, good_runs
 from tasks.pure.report import comparison_lines
 from tasks.pure.visible import visible
-from tasks.records import Records, read_records
+from tasks.records import Records, read_records, run_ids
 from tasks.store import runs_root
 
-__all__ = ["compare", "history"]
+__all__ = ["Runs", "compare", "history", "roots_of"]
 
-Runs = Annotated[str | None, typer.Option("--runs", help="folder or URL of records; default $BRINGUP_HOME/runs")]
+Runs = Annotated[
+    list[str] | None,
+    typer.Option("--runs", help="folder or URL of records, may be given several times; default $BRINGUP_HOME/runs"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object a line on stdout")]
 _STYLES = {"worse": "red", "better": "green", "not judged": "dim"}
 _COLUMNS = ("began", "target", "build", "state", "path", "tok/s")
@@ -39,7 +43,7 @@ def history(
     as_json: AsJson = False,
 ) -> None:
     """List the runs with the path that each took, oldest first. Example: bringup history --target gpu8"""
-    found = read_records(runs or str(runs_root(None)))
+    found = read_records(*roots_of(runs))
     rows = rows_of(found.runs, target=target, ladder=ladder, since=since.replace(tzinfo=UTC) if since else None)
     if as_json:
         for row in rows:
@@ -61,11 +65,11 @@ def compare(
 
     Example: bringup compare OLD NEW; bringup compare RUN
     """
-    root = runs or str(runs_root(None))
+    roots = roots_of(runs)
     if new is None:
-        _with_history(root, old, as_json)
+        _with_history(roots, old, as_json)
         return
-    before, after = _run(root, old), _run(root, new)
+    before, after = _run(roots, old), _run(roots, new)
     if as_json:
         for row in differences(before, after):
             print(json.dumps(row))
@@ -78,15 +82,20 @@ def compare(
     Console().print(table)
 
 
-def _with_history(root: str, name: str, as_json: bool) -> None:
+def roots_of(runs: list[str] | None) -> list[str]:
+    """Where records lie: all that `--runs` says, else the one place where runs are written."""
+    return runs or [str(runs_root(None))]
+
+
+def _with_history(roots: list[str], name: str, as_json: bool) -> None:
     """Compared anew: the record of a run has what was known when it ended."""
-    run, bands = _run(root, name), load_run_settings().bands
+    run, bands = _run(roots, name), load_run_settings().bands
     if run.outcome not in DECIDED:
-        raise BadInput(root, name, f"ended '{run.outcome}' and came to no decision that could be compared")
-    good = good_runs(run, reversed(read_records(root).runs), bands.nights)
+        raise BadInput(run.run_id, "", f"ended '{run.outcome}' and came to no decision that could be compared")
+    good = good_runs(run, reversed(read_records(*roots).runs), bands.nights)
     found = compare_with_history(run, good, bands)
     if found is None:
-        raise BadInput(root, name, f"no run on {run.target} with ladder {run.ladder.name} served before it")
+        raise BadInput(run.run_id, "", f"no run on {run.target} with ladder {run.ladder.name} served before it")
     if as_json:
         print(found.model_dump_json())
         return
@@ -94,14 +103,15 @@ def _with_history(root: str, name: str, as_json: bool) -> None:
         Console().print(Text(line, _STYLES.get(line.partition(":")[0], "")), soft_wrap=True)
 
 
-def _run(root: str, name: str) -> RunRecord:
+def _run(roots: list[str], name: str) -> RunRecord:
     if "/" in name or name in (".", ".."):
         raise BadInput("compare", name, "is no run id; `--runs` says where the runs lie")
-    found = read_records(root, only=[name])
-    if found.runs:
-        return found.runs[0]
-    have = [run.run_id for run in read_records(root).runs]
-    raise BadInput(root, name, found.damaged[0] if found.damaged else "no such run", nearest(name, have))
+    where = ", ".join(roots)
+    id = named(name, run_ids(*roots), where=where)
+    found = read_records(*roots, only=[id])
+    if not found.runs:
+        raise BadInput(where, id, found.damaged[0])
+    return found.runs[0]
 
 
 def _cells(row: dict[str, Any]) -> tuple[Text, ...]:

@@ -104,13 +104,17 @@ def _supervisor(target: Target, host: Host, run_id: str) -> Supervisor:
 def _facts(holder: Holder) -> dict[str, object]:
     return {
         "owner": holder.owner, "run_id": holder.run_id, "since": holder.since, "kept": holder.kept,
-        "alive": holder.daemon_alive, "running": list(holder.running),
+        "alive": holder.daemon_alive, "running": list(holder.running), "ports": dict(holder.ports),
     }  # fmt: skip
 
 
 def _sentence(name: str, holder: Holder | None) -> str:
     if holder is None:
         return f"{name} is free"
-    what = f"server {', '.join(holder.running)}" if holder.running else "no server"
-    how = "kept" if holder.kept else "a run" if holder.daemon_alive else "a dead run"
-    return f"{name} is held by {holder.owner or 'somebody'} ({how} {holder.run_id}) since {holder.since}; {what} there"
+    servers = ", ".join(f"{id} on port {holder.ports.get(id) or 'unknown'}" for id in holder.running)
+    what = f"server {servers} (loopback there)" if servers else "no server there"
+    run = f"run {holder.run_id or 'unknown'}"
+    if holder.kept:  # its owner is the run itself
+        return f"{name} is kept for {run} since {holder.since}; {what}"
+    alive = "" if holder.daemon_alive else ", dead"
+    return f"{name} is held by {holder.owner or 'somebody'} ({run}{alive}) since {holder.since}; {what}"

@@ -1,9 +1,10 @@
 """`bringup probe` asks a host what its build can do; `bringup plan` shows what a ladder comes to there."""
 
 import json
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,15 +15,17 @@ from settings.ladder import Ladder
 from settings.ladder_check import check_ladder
 from settings.source import SETTINGS_DIR, BadInput, find, load
 from settings.target import Target, load_target
+from settings.words import ExitCode
 from tasks.deadline import Deadline
 from tasks.picture import draw_svg
 from tasks.pure.capabilities import Capabilities, Gpu, ModelFacts, Parser
 from tasks.pure.draw import Node, draw, ladder_tree
-from tasks.pure.expect import cannot_serve, proved_release
+from tasks.pure.expect import cannot_serve, not_there, proved_release
 from tasks.pure.helptext import parser_from_actions, parser_from_help, version_in
 from tasks.pure.ladder_plan import as_json, check_args, plan_ladder
 from tasks.pure.probed import probe_json, probe_rows
 from tasks.pure.record import Build
+from tasks.pure.visible import visible
 
 __all__ = ["plan", "probe"]
 
@@ -76,10 +79,13 @@ def plan(
     if svg:
         with written(svg, "--svg"):
             svg.write_text(draw_svg(drawn), encoding="utf-8")
+    missing = _missing(at, engine, found) if at else False
     if as_json_:
         print(json.dumps(as_json(rungs, engine, found, ladder=path.stem)))
     else:
         _show(drawn, [cannot_serve(engine, found), *found.problems])
+    if missing:
+        raise typer.Exit(ExitCode.PREFLIGHT)
 
 
 def probe(
@@ -91,11 +97,26 @@ def probe(
 
     Example: bringup probe --target ./gpu8.toml --json
     """
-    at, found = _ask(load_target(target), load_engine(engine_name))
-    facts = probe_json(found, at.name)
+    engine = load_engine(engine_name)
+    at, found = _ask(load_target(target), engine)
+    facts, missing = probe_json(found, at.name), _missing(at, engine, found)
     if as_json_:
         print(json.dumps(facts))
-        return
+    else:
+        _tell(facts)
+    if missing:
+        raise typer.Exit(ExitCode.PREFLIGHT)
+
+
+def _missing(at: Target, engine: Engine, found: Capabilities) -> bool:
+    """Whether the engine, or the Python that should import it, is not there. It is said before all else."""
+    said = not_there(engine, found, python=at.python, on=at.name)
+    if said:
+        print(f"bringup: {visible(said)}", file=sys.stderr, flush=True)
+    return said is not None
+
+
+def _tell(facts: Mapping[str, Any]) -> None:
     console = Console()
     for heading, rows in probe_rows(facts):
         console.print(heading, style="bold", markup=False)

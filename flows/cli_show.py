@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,21 +12,26 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from flows.lines import hanging, stdout_width
 from settings.inputs import load_ladder
 from settings.source import BadInput, find
+from tasks.chosen import LATEST, run_folder, run_to_show
 from tasks.deadline import Deadline, pause
 from tasks.pure.draw import draw, ladder_tree, run_tree
+from tasks.pure.event_text import event_line
 from tasks.pure.explain import explain as lines_of
 from tasks.pure.record import RunRecord
 from tasks.pure.report import branch_rows, headline
 from tasks.pure.visible import visible
-from tasks.resume import run_folder
-from tasks.store import newest_run, read_record, runs_root
+from tasks.store import read_record, runs_root
 
 __all__ = ["branch_table", "explain", "folder_of", "harmless", "ladder", "logs", "show"]
 
 ladder = typer.Typer(no_args_is_help=True, help="Check or draw a decision tree.")
-RunName = Annotated[str | None, typer.Argument(help="run id or folder; default: the newest run")]
+RunName = Annotated[
+    str | None,
+    typer.Argument(help="run id or its beginning or end, folder, or 'latest'; default: the newest that tried anything"),
+]
 RunsDir = Annotated[str | None, typer.Option("--runs", help="folder of records; default $BRINGUP_HOME/runs or ./runs")]
 _LONGEST_LINE = 1 << 20  # bytes of a line that are looked at together
 _SILENT_S = 600.0  # a living run writes each stage; the longest silent wait is a load
@@ -76,29 +81,35 @@ def show(
 
 def explain(run: RunName = None, runs: RunsDir = None) -> None:
     """Say in ten lines why this branch was taken, each move with its evidence. Example: bringup explain"""
+    width = stdout_width()
     for line in lines_of(harmless(read_record(folder_of(run, runs)))):
-        Console().print(Text(line), soft_wrap=True)
+        for part in [line] if width is None else hanging("", line, width, under=3):
+            print(part)
 
 
 def logs(
-    run: RunName = None, runs: RunsDir = None,
+    run: Annotated[str | None, typer.Argument(help="run id or its beginning or end; default: the newest run")] = None,
+    runs: RunsDir = None,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="go on until the run has ended")] = False,
     attempt: Annotated[int | None, typer.Option(help="this attempt's server log, not the events")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="the events as stored: one JSON object a line")] = False,
 ) -> None:
     """Print a run's events, or a server's log. Example: bringup logs -f"""
-    folder = folder_of(run, runs)
-    path = folder / "events.jsonl"
+    folder = folder_of(run or LATEST, runs)
+    if run is None:
+        print(f"bringup: this is {visible(folder.name)}", file=sys.stderr)
+    path, shown = folder / "events.jsonl", visible if as_json else _event
     if attempt is not None:
         found = sorted((folder / "logs").glob(f"{attempt:02d}-*.log"))
         if not found:
             have = ", ".join(p.stem for p in sorted((folder / "logs").glob("*.log"))) or "none"
             raise BadInput(folder / "logs", str(attempt), f"no log of that attempt; there are: {have}")
-        path = found[0]
+        path, shown = found[0], visible
     at, grew_at = 0, time.monotonic()
     while True:
         record = read_record(folder)
         ended = record.halt is not None
-        came = _print_from(path, at, whole=follow and not ended)
+        came = _print_from(path, at, shown, whole=follow and not ended)
         if came != at:
             at, grew_at = came, time.monotonic()
         if not follow or ended:
@@ -124,7 +135,16 @@ def _visible(value: Any) -> Any:
     return value
 
 
-def _print_from(path: Path, at: int, *, whole: bool) -> int:
+def _event(line: str) -> str:
+    """A line of events.jsonl for a person."""
+    text = line.rstrip("\n")
+    head, said = event_line(text)
+    width = stdout_width()
+    lines = [head + said] if width is None or not head else hanging(head, said, width)
+    return visible("\n".join(lines)) + line[len(text) :]
+
+
+def _print_from(path: Path, at: int, shown: Callable[[str], str], *, whole: bool) -> int:
     """Print a file from a byte on, and say up to which; `whole`: a line without end waits for its rest."""
     try:
         with path.open("rb") as f:
@@ -132,7 +152,7 @@ def _print_from(path: Path, at: int, *, whole: bool) -> int:
             while line := f.readline(_LONGEST_LINE):
                 if whole and not line.endswith(b"\n") and len(line) < _LONGEST_LINE:
                     break
-                sys.stdout.buffer.write(visible(line.decode("utf-8", "replace")).encode())
+                sys.stdout.buffer.write(shown(line.decode("utf-8", "replace")).encode("utf-8", "replace"))
                 at += len(line)
     except BrokenPipeError:
         raise
@@ -154,8 +174,12 @@ def branch_table(record: RunRecord) -> Table:
     return table
 
 
-
 def folder_of(run: str | None, runs: str | None) -> Path:
-    """The folder of the run that a person means: an id, a path, or the newest. Raises: BadInput."""
+    """The folder of the run that a person means. Where nobody named one, stderr says which it is. Raises: BadInput."""
     root = runs_root(runs)
-    return newest_run(root) if run is None else run_folder(root, run)
+    if run is not None:
+        return run_folder(root, run)
+    shown = run_to_show(root)
+    for sentence in (*shown.newer, f"this is {shown.folder.name}"):
+        print(f"bringup: {visible(sentence)}", file=sys.stderr)
+    return shown.folder

@@ -1,7 +1,6 @@
 """What a person sees of a run that goes on: one screen on a terminal (flows/screen.py), plain lines anywhere else."""
 
 import sys
-import textwrap
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,9 @@ from rich.console import Console
 from rich.live import Live as Frames
 from rich.text import Text
 
+from flows.lines import hanging
 from flows.screen import Screen
+from tasks.pure.event_text import sentence
 from tasks.pure.visible import visible
 from tasks.session import Progress
 
@@ -68,49 +69,14 @@ class Live:
             self.folder = Path(str(facts["folder"]))
         if self._frames:
             self._screen.hear(event, facts)
-        elif line := _sentence(event, facts):
+        elif line := sentence(event, facts):
             self._say(line, _COLOURS.get(str(facts.get("outcome", "")), ""))
 
     def _say(self, line: str, style: str = "") -> None:
         """A line with the seconds since we began, wrapped between words; a path is never broken."""
         line = visible(line)
-        indent = " " * (_AT + len(line) - len(line.lstrip()) + 2)
-        wrapped = textwrap.wrap(
-            line.lstrip(), max(20, self._console.width), initial_indent=indent[2:], subsequent_indent=indent,
-            break_long_words=False, break_on_hyphens=False,
-        )  # fmt: skip
         at = f"{time.monotonic() - self._began:{_AT - 3}.1f}s  "
-        for n, part in enumerate(wrapped):
-            told = Text(at, "dim").append(part[_AT:], style) if n == 0 else Text(part, style)
+        head = at + " " * (len(line) - len(line.lstrip()))
+        for n, part in enumerate(hanging(head, line.lstrip(), self._console.width, under=len(head) + 2)):
+            told = Text(at, "dim").append(part[len(at) :], style) if n == 0 else Text(part, style)
             self._console.print(told, soft_wrap=True)
-
-
-def _sentence(event: str, f: Mapping[str, Any]) -> str:
-    match event:
-        case "run.started":
-            return f"{f['ladder']} on {f['target']}; evidence in {f['folder']}"
-        case "host.locked":
-            return f"host {f['host']} is ours ({f['owner']})" + (f"; left over: {f['left']}" if f["left"] else "")
-        case "host.probed":
-            return f"build {f['version'] or 'unknown'}"
-        case "lock.compared":
-            return "as it was when it was locked" if not f["differs"] else f"not as locked: {'; '.join(f['differs'])}"
-        case "attempt.started":
-            return f"{f['n']}. {f['rung']}" + (f" with {', '.join(f['remedies'])}" if f["remedies"] else "")
-        case "stage.ended":
-            reason = f": {f['reason']}" if f["reason"] else ""
-            return f"   {f['stage']} {f['outcome']} in {f['wall_s']:.1f} s{reason}"
-        case "server.doomed":
-            return f"   fatal line {f['line']}: {str(f['text'])[:160]}"
-        case "diagnosis.made":
-            return f"   cause: {f['kind']} ({f['component']}, {f['phase']}): {f['means']}"
-        case "rung.left":
-            return f"   -> {f['move']} {f['to'] or ''}: {f['why']}"
-        case "rung.skipped":
-            return f"   {f['rung']} skipped: {f['why']}"
-        case "host.lost" | "step.retried":
-            return f"   {event}: {f['why']}"
-        case "run.ended":
-            return f"{f['headline']}  [{f['by']}: {f['reason']}]"
-        case _:
-            return ""

@@ -20,8 +20,9 @@ from tasks.deadline import Deadline
 from tasks.host import HostError, HostKeyRefused, HostLost, HostUnreachable
 from tasks.install import Installed, NotInstalled, WantedBuild, mark_good
 from tasks.opening import HostBusy, open_session, remember_build, seen_build
+from tasks.publish import publish
 from tasks.pure.capabilities import Capabilities
-from tasks.pure.expect import cannot_serve
+from tasks.pure.expect import cannot_serve, not_there
 from tasks.pure.ladder_plan import check_args
 from tasks.pure.lock import differences, lock_of, lock_toml, replay
 from tasks.pure.names import RUN_STATES
@@ -122,7 +123,9 @@ class Run:
             self._store()
             log.info("host.probed", version=build.version, problems=list(session.capabilities.problems))
             check_args(session.ladder, session.engine, session.capabilities, file=self.inputs.ladder_file)
-            refused = cannot_serve(session.engine, session.capabilities) or _not_there(session, session.capabilities)
+            refused = cannot_serve(session.engine, session.capabilities) or not_there(
+                session.engine, session.capabilities, python=session.target.python, on=session.target.name
+            )
             if refused:
                 return End(RunOutcome.STOPPED, Halt(reason=refused, by="preflight"))
             self.counting = [] if self.again else decisive(self.trail, serves=session.kept)
@@ -276,6 +279,7 @@ class Run:
         log.info(
             "run.ended", outcome=end.outcome, headline=headline(self.record), reason=end.halt.reason, by=end.halt.by
         )
+        quietly(lambda: self.folder.write_page(self.record))  # a second or two, on every way out
 
     def _store(self) -> None:
         under_way = (self.book.under_way(),) if self.book else ()
@@ -292,21 +296,22 @@ class Run:
             self._store()
 
     def _tell(self) -> None:
-        """Page, lock and artifacts. The record is written by now."""
-        quietly(lambda: self.folder.write_page(self.record))
+        """Lock and artifacts. Record and page are written by now."""
         if self.record.winner:
             quietly(lambda: self.folder.write_lock(lock_toml(lock_of(self.record))))
         quietly(lambda: show_branch(self.record))
         quietly(lambda: show_winner(self.record, self.folder.path))
+        if self.inputs.settings.publish:
+            self._publish(self.inputs.settings.publish)
 
-
-def _not_there(session: Session, found: Capabilities) -> str | None:
-    """Why nothing can be launched: this interpreter has no engine."""
-    if found.build.version is not None or found.parser is not None:
-        return None
-    why = "; ".join(p for p in found.problems if "parser" in p or "help" in p)
-    said = f"{session.target.python} on {session.target.name} has no {session.engine.name}"
-    return f"{said} ({why})" if why else said
+    def _publish(self, url: str) -> None:
+        """To the shared place. The run is what it was, whatever becomes of its copy."""
+        try:
+            files = publish(self.folder.path, url)
+        except Exception as e:
+            log.warning("run.not_published", to=url, why=f"{type(e).__name__}: {e}")
+        else:
+            log.info("run.published", to=url, files=files)
 
 
 def _planned(session: Session, capabilities: Capabilities, wanted: Try) -> LaunchPlan | Unspellable:

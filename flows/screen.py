@@ -95,6 +95,8 @@ class Screen:
                 self._mark(str(f["rung"]), "skipped", f"skipped: {f['why']}")
             case "host.lost" | "step.retried":
                 self.note = f"{event}: {f['why']}"
+            case "run.not_published":
+                self.note = f"could not be copied to {f['to']}: {f['why']}"
             case "run.ended":
                 self.note = str(f["headline"])
 

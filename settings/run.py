@@ -36,6 +36,7 @@ class RunSettings(BaseSettings):
     bench_s: float = Field(3600.0, gt=0, description="seconds for one run of the load test")
     redact: tuple[str, ...] = Field((), description="regular expressions: what they match is hidden in all outputs")
     redact_hosts: bool = Field(False, description="hide the names of both hosts, too")
+    publish: str | None = Field(None, min_length=1, description="folder or URL a run is copied to when it has ended")
     stop_s: float = Field(150.0, gt=0, description="seconds for a server to be gone with its memory and port")
     bands: Bands = Field(Bands(), description="when a time or a figure differs from earlier nights, as JSON")
 

@@ -44,7 +44,7 @@ def charts_of(record: RunRecord) -> tuple[Chart, ...]:
     if any(_speeds(a, p, record) for a, p in points):
         found.append(_frontier(record, points))
     if any(p.ttft_p99_ms and p.max_concurrency for _, p in points):
-        found.append(_waits(points))
+        found.append(_waits(points, _ttft_limit_ms(record)))
     return tuple(found)
 
 
@@ -70,7 +70,8 @@ def _timeline(record: RunRecord) -> Chart:
                 at += seconds
         axes.set_yticks(range(len(tried)), [f"{a.n}. {_label(a.rung)}" for a in tried])
         axes.invert_yaxis()
-        axes.set_xlabel("seconds since the run began")
+        axes.set_xlim(0)
+        axes.set_xlabel(_time_axis(axes, _span_s(record)))
         from matplotlib.patches import Patch
 
         marks = [Patch(facecolor=_STAGES[s], edgecolor="#222222", label=s) for s in _STAGES if s in used]
@@ -103,19 +104,29 @@ def _frontier(record: RunRecord, points: Sequence[tuple[Attempt, BenchPoint]]) -
     return chart("Throughput per GPU against speed per user", said, note, draw)
 
 
-def _waits(points: Sequence[tuple[Attempt, BenchPoint]]) -> Chart:
+def _waits(points: Sequence[tuple[Attempt, BenchPoint]], limit_ms: float | None) -> Chart:
     placed = [(p.max_concurrency, p.ttft_p99_ms, p) for _, p in points if p.max_concurrency and p.ttft_p99_ms]
 
     def draw(axes: "Axes") -> None:
         for x, y, p in placed:
             _dot(axes, x, y, p)
+        if limit_ms:
+            axes.axhline(limit_ms, color="#d55e00", linewidth=1.2, linestyle="--")
+            axes.annotate(f"SLO: {limit_ms:g} ms", (1, limit_ms), xycoords=("axes fraction", "data"), ha="right",
+                          xytext=(0, 4), textcoords="offset points", fontsize=9)  # fmt: skip
         axes.set_xlabel("requests at once")
         axes.set_ylabel("TTFT p99, ms")
         _from_zero(axes)
 
     said = "; ".join(f"{p.profile}: {y:.0f} ms at {x} requests" for x, y, p in placed)
-    note = "TTFT: time to the first token. p99: 99 of 100 requests waited no longer."
+    said += f"; the SLO allows {limit_ms:g} ms" if limit_ms else ""
+    note = "TTFT: time to the first token. p99: 99 of 100 requests waited no longer. Hollow: not valid."
+    note += " The dashed line is the SLO." if limit_ms else ""
     return chart("Wait for the first token against load", said, note, draw)
+
+
+def _ttft_limit_ms(record: RunRecord) -> float | None:
+    return next((limit for a in record.attempts if a.load and (limit := a.load.slo.get("ttft_p99_ms"))), None)
 
 
 def _dot(axes: "Axes", x: float, y: float, p: BenchPoint) -> None:
@@ -141,6 +152,18 @@ def _speeds(a: Attempt, p: BenchPoint, record: RunRecord) -> tuple[float, float]
 def _pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Those that no other beats in both, from left to right."""
     return sorted(p for p in points if not any(q != p and q[0] >= p[0] and q[1] >= p[1] for q in points))
+
+
+def _time_axis(axes: "Axes", span_s: float) -> str:
+    """Ticks that a person counts in: seconds for a rehearsal, minutes or hours for a real load. The label."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    unit, factor = ("seconds", 1) if span_s < 180 else ("minutes", 60) if span_s < 3 * 3600 else ("hours", 3600)
+    high = axes.get_xlim()[1] / factor
+    places = MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10]).tick_values(0, high)
+    axes.set_xticks([place * factor for place in places if 0 <= place <= high])
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds / factor:g}"))
+    return f"{unit} since the run began"
 
 
 def _span_s(record: RunRecord) -> float:

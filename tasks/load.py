@@ -45,7 +45,7 @@ class _Load:
         found = figures(test, self.session.profiles, self.points, self.ended)
         summary = LoadSummary(
             figures=found, samples=sampler.samples, capacity=self._capacity(found), said=self._said(found),
-            ended=self.ended,
+            slo=test.slo.model_dump(exclude_none=True) if test.slo else {}, ended=self.ended,
         )  # fmt: skip
         report = report or self._judged(found, summary)
         return replace(report, bench=tuple(self.points), load=summary)

@@ -1,7 +1,5 @@
 """One run as one HTML page, from its record alone: opens from disk, asks the network for nothing, runs no script."""
 
-import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +8,7 @@ from tasks.pure.explain import explain
 from tasks.pure.names import state_name
 from tasks.pure.path_svg import path_svg
 from tasks.pure.record import Attempt, RunRecord
-from tasks.pure.report import BRANCH_COLUMNS, branch_rows, comparison_lines, headline, host_rows
+from tasks.pure.report import BRANCH_COLUMNS, branch_rows, command, comparison_lines, headline, host_rows
 from tasks.pure.visible import visible
 
 __all__ = ["html_report", "rendered"]
@@ -54,20 +52,9 @@ def _attempt(a: Attempt, won: bool) -> dict[str, Any]:
         "entry": a,
         "state": state_name(a.outcome, a.diagnosis),
         "won": won,
-        "command": " \\\n  ".join(_by_flag(a.argv)),
+        "command": command(a.argv),
         "variables": a.env.items(),
         "settings": [(k, a.asked.get(k), a.effective.get(k)) for k in dict.fromkeys((*a.asked, *a.effective))],
         "seconds": sum(s.wall_s for s in a.stages),
     }
 
-
-def _by_flag(argv: tuple[str, ...]) -> Iterator[str]:
-    """A line an option, with its values beside it."""
-    line: list[str] = []
-    for word in argv:
-        if word.startswith("--") and line:
-            yield shlex.join(line)
-            line = []
-        line.append(word)
-    if line:
-        yield shlex.join(line)

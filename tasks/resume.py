@@ -3,29 +3,14 @@
 from pathlib import Path
 
 from settings.inputs import Inputs
-from settings.source import BadInput, nearest, on_this_machine
+from settings.source import BadInput, on_this_machine
 from settings.target import Target
+from tasks.chosen import run_folder
 from tasks.pure.record import Asked, RunRecord, TargetRef
 from tasks.pure.resume import other_inputs
 from tasks.store import read_record
 
-__all__ = ["anywhere", "asked", "check_same", "run_folder", "run_of_flow", "target_ref", "to_resume"]
-
-
-def run_folder(root: Path, name: str) -> Path:
-    """The folder of a run, by its id or path. Raises: BadInput that names the nearest.
-
-    An id is looked for in `root`, a path from where we stand: `../..` is no way out of the runs.
-    """
-    if "/" in name or name in (".", ".."):
-        folder = on_this_machine(name)
-        if (folder / "record.json").is_file():
-            return folder
-        raise BadInput(folder, "", "is no run's folder: it holds no record.json")
-    for folder in (root / name, Path(name)):
-        if (folder / "record.json").is_file():
-            return folder
-    raise BadInput(root, name, "no such run", nearest(name, [p.parent.name for p in root.glob("*/record.json")]))
+__all__ = ["anywhere", "asked", "check_same", "run_of_flow", "target_ref", "to_resume"]
 
 
 def to_resume(root: Path, name: str) -> tuple[Path, RunRecord, Asked]:

@@ -65,6 +65,7 @@ class Holder:
     kept: bool
     daemon_alive: bool
     running: tuple[str, ...] = ()  # ids of the attempts whose server runs
+    ports: Mapping[str, int | None] = field(default_factory=dict)  # by id: where it listens on the host's loopback
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +284,7 @@ def _holder(reply: Mapping[str, Any]) -> Holder:
     owner = reply["owner"] or ""
     return Holder(
         owner, reply["run_id"] or "", reply["since"] or "", owner.startswith("kept:"),
-        reply["daemon"], tuple(reply.get("running", ())),
+        reply["daemon"], tuple(reply.get("running", ())), dict(reply.get("ports", {})),
     )
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from tasks.charts import Chart, chart
 from tasks.page import rendered
+from tasks.pure.build import DECIDED
 from tasks.pure.history import history, winner_of
 from tasks.pure.record import RunRecord
 from tasks.pure.visible import visible
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["html_history"]
 
 _TOP = 40  # runs whose paths are listed in full
+_NONE, _OPEN = "(none served)", "(no decision)"
+_SERVED = ("o", "#009e73", "#009e73")  # mark, colour, filling
+_MARKS = {_NONE: ("X", "#d55e00", "#d55e00"), _OPEN: ("s", "#6b7280", "none")}
 
 
 def html_history(runs: Sequence[RunRecord], damaged: Sequence[str]) -> str:
@@ -37,19 +41,22 @@ def _charts(target: str, runs: Sequence[RunRecord]) -> list[Chart]:
 
 
 def _rungs(target: str, runs: Sequence[RunRecord]) -> Chart:
-    served = [(run, won.rung if (won := winner_of(run)) else "(none served)") for run in runs]
-    names = sorted({name for _, name in served}, key=lambda name: (name != "(none served)", name))
+    served = [(run, won.rung if (won := winner_of(run)) else _without(run)) for run in runs]
+    names = sorted({name for _, name in served}, key=lambda name: (name != _OPEN, name != _NONE, name))
 
     def draw(axes: "Axes") -> None:
         for run, name in served:
-            good = run.winner is not None
-            axes.plot([_when(run)], [names.index(name)], "o" if good else "X", color="#009e73" if good else "#d55e00")
+            mark, colour, fill = _MARKS.get(name, _SERVED)
+            axes.plot([_when(run)], [names.index(name)], mark, color=colour, markerfacecolor=fill, clip_on=False)
         axes.set_yticks(range(len(names)), [visible(name)[:24] for name in names])
         axes.set_ylim(-0.6, len(names) - 0.4)
         _marks(axes, runs)
 
     said = "; ".join(f"{run.started_at:%Y-%m-%d}: {name}" for run, name in served[-_TOP:])
-    note = "Circle: the rung that served. Cross: none did. A vertical line: another build from here on."
+    note = (
+        "Circle: the rung that served. Cross: none did. Hollow square: no decision, since the run is going on, or was "
+        "refused, cancelled or lost. A dotted line: another build from here on."
+    )
     return chart(f"Rung that served on {target}", said, note, draw, high=1.6 + 0.35 * len(names))
 
 
@@ -80,8 +87,20 @@ def _marks(axes: "Axes", runs: Sequence[RunRecord]) -> None:
             axes.annotate(visible(run.build.version)[:16], (_when(run), 1), xycoords=("data", "axes fraction"),
                           rotation=45, fontsize=8, xytext=(0, 2), textcoords="offset points")  # fmt: skip
             before = build
-    axes.xaxis_date()
-    axes.tick_params(axis="x", labelrotation=30)
+    from matplotlib import dates
+
+    first, last = _when(runs[0]), _when(runs[-1])
+    room = max(0.04 * (last - first), 0.02)  # days; so that no mark stands on the edge, and one run has an axis, too
+    axes.set_xlim(first - room, last + room)
+    untyped: Any = dates
+    places = untyped.AutoDateLocator(minticks=3, maxticks=8)
+    axes.xaxis.set_major_locator(places)
+    axes.xaxis.set_major_formatter(untyped.ConciseDateFormatter(places))
+    axes.set_xlabel("UTC")
+
+
+def _without(run: RunRecord) -> str:
+    return _NONE if run.outcome in DECIDED else _OPEN
 
 
 def _speeds(run: RunRecord) -> list[float]:

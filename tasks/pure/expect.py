@@ -7,7 +7,7 @@ from settings.engine import Engine, Fact
 from settings.ladder import ArgValue
 from tasks.pure.capabilities import Capabilities, Parser, release
 
-__all__ = ["Outlook", "cannot_serve", "expect", "proved_release", "release_of"]
+__all__ = ["Outlook", "cannot_serve", "expect", "not_there", "proved_release", "release_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,18 @@ def cannot_serve(engine: Engine, capabilities: Capabilities) -> str | None:
         which = capabilities.build.version or "of this age"
         return f"{engine.name} {which} does not know {architecture}: the first release that does is {first}"
     return None
+
+
+def not_there(engine: Engine, capabilities: Capabilities, *, python: str, on: str) -> str | None:
+    """That this interpreter has no engine, or is none, and so nothing can be launched; None when it has one."""
+    if capabilities.build.version is not None or capabilities.parser is not None:
+        return None
+    told = [p for p in capabilities.problems if p.startswith("probe: ")]  # the interpreter itself did not run
+    if told:
+        return f"{python} on {on} cannot be run ({told[0].removeprefix('probe: ')})"
+    why = sorted((p for p in capabilities.problems if "parser" in p or "help" in p), key=lambda p: "parser" not in p)
+    said = f"{python} on {on} has no {engine.name}"  # the import says why in fewer words than --help
+    return f"{said} ({why[0]})" if why else said
 
 
 def release_of(engine: Engine, capabilities: Capabilities) -> tuple[int, ...] | None:

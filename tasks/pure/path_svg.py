@@ -68,7 +68,7 @@ def _box(rung: str, row: int, attempts: Sequence[Attempt], winner: int | None) -
     ink, y = _INK[outcome], _TOP + row * _PITCH
     won = any(a.n == winner for a in attempts)
     dashes = "" if attempts else ' stroke-dasharray="4 4"'
-    said = ", ".join(f"{a.n}: {_state(a)}" for a in attempts) or "not needed"
+    said = ", ".join(f"{a.n}: {_state(a)}" for a in attempts) or ("not reached" if winner is None else "not needed")
     yield (
         f'<rect x="2" y="{y}" width="{_BOX}" height="{_HIGH}" rx="6" fill="{_FILL[outcome]}" stroke="{ink}" '
         f'stroke-width="{3 if won else 1.2}"{dashes}/>'

@@ -205,6 +205,7 @@ class LoadSummary(Value):
     figures: tuple[LoadFigure, ...] = ()  # in the order in which they were begun
     samples: tuple[LoadSample, ...] = ()
     capacity: dict[str, int | None] = {}  # by profile: highest concurrency that meets the SLO; None: none does
+    slo: dict[str, float] = {}  # what was asked, by the names of settings' Slo; empty without one
     said: str = ""  # the SLO's outcome in one sentence
     ended: str = ""  # why no further run followed
 

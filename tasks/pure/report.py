@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterable
+from textwrap import wrap
 
 from settings.ladder import ArgValue
 from settings.words import AttemptOutcome, RunOutcome
@@ -13,10 +14,12 @@ from tasks.pure.visible import visible
 
 __all__ = [
     "BRANCH_COLUMNS",
+    "WIDTH",
     "actual_backend",
     "attempt_page",
     "block",
     "branch_rows",
+    "command",
     "comparison_lines",
     "headline",
     "host_rows",
@@ -24,6 +27,9 @@ __all__ = [
 ]
 
 BRANCH_COLUMNS = ("attempt", "rung", "actual backend", "asked", "outcome", "reason", "move", "seconds")
+
+
+WIDTH = 72  # columns of code that Prefect's pages show without scrolling sideways, at 1300 pixels
 
 
 def headline(record: RunRecord) -> str:
@@ -115,10 +121,10 @@ def comparison_lines(record: RunRecord) -> list[str]:
 
 def attempt_page(attempt: Attempt) -> str:
     """One attempt's part of the page."""
-    return "\n".join(_attempt(attempt)) + "\n"
+    return "\n".join(_attempt(attempt, WIDTH)) + "\n"
 
 
-def _attempt(a: Attempt) -> Iterable[str]:
+def _attempt(a: Attempt, width: int | None = None) -> Iterable[str]:
     yield f"## {a.n}. {_inline(a.rung)}: {state_name(a.outcome, a.diagnosis)}"
     yield ""
     if a.expected:
@@ -130,10 +136,10 @@ def _attempt(a: Attempt) -> Iterable[str]:
         yield ""
         if d.evidence.around:
             marked = (f"{'>' if n == d.evidence.line else ' '}{n:>7}  {text}" for n, text in d.evidence.around)
-            yield from (f"The log around line {d.evidence.line}:", "", *block("\n".join(marked)), "")
+            yield from (f"The log around line {d.evidence.line}:", "", *block("\n".join(marked), width), "")
         elif d.evidence.text:
             where = f"line {d.evidence.line}" + (f", {_inline(d.evidence.rank)}" if d.evidence.rank else "")
-            yield from (f"{where if d.evidence.line else 'evidence'}:", "", *block(d.evidence.text), "")
+            yield from (f"{where if d.evidence.line else 'evidence'}:", "", *block(d.evidence.text, width), "")
         if d.try_:
             yield from (f"To try: {_inline(d.try_)}", "")
         if d.also_seen:
@@ -142,7 +148,7 @@ def _attempt(a: Attempt) -> Iterable[str]:
         then = f"Then: {a.move.move} {_inline(a.move.to or '')} by {_inline(a.move.edge)} ({_inline(a.move.why)})"
         yield from (then, "")
     if a.argv:
-        yield from (*block(shlex.join(a.argv)), "")
+        yield from (*block(command(a.argv), width), "")
     if a.effective:
         names = dict.fromkeys((*a.asked, *a.effective))
         settings = [
@@ -205,9 +211,27 @@ _HARMLESS = str.maketrans(
 )
 
 
-def block(text: str) -> Iterable[str]:
-    """Text of others as indented code: no fence that it could close."""
-    return [f"    {line}" for line in visible(text).splitlines() or [""]]
+def block(text: str, width: int | None = None) -> Iterable[str]:
+    """Text of others as indented code: no fence that it could close. A line longer than `width` goes on below."""
+    lines = visible(text).splitlines() or [""]
+    if width is not None:
+        lines = [part for line in lines for part in _folded(line, width)]
+    return [f"    {line}" for line in lines]
+
+
+def _folded(line: str, width: int) -> list[str]:
+    under = " " * min(len(line) - len(line.lstrip()) + 2, width // 2)
+    return wrap(line, width, subsequent_indent=under, drop_whitespace=False, replace_whitespace=False) or [""]
+
+
+def command(argv: tuple[str, ...]) -> str:
+    """A command as a shell takes it, a line an option with its values beside it."""
+    lines: list[list[str]] = [[]]
+    for word in argv:
+        if word.startswith("--") and lines[-1]:
+            lines.append([])
+        lines[-1].append(word)
+    return " \\\n  ".join(map(shlex.join, lines))
 
 
 def _wall_s(a: Attempt) -> float:

@@ -907,7 +907,8 @@ def status(state: State, ask: Json) -> Json:
     view = dict(_holder(said), lease_age_s=state.lease_age_s())
     if "id" not in ask:
         going = [id for id in state.attempts() if state.exit_of(id) is None and _state_of(state, id)[0] == "running"]
-        return dict(view, held=state.lock() is not None, running=going)
+        ports = {id: (read_json(state.attempt(id, "started")) or {}).get("port") for id in going}
+        return dict(view, held=state.lock() is not None, running=going, ports=ports)
     what, pid = _state_of(state, ask["id"])
     listener = _listener(state, ask["id"]) if what == "running" else None
     return dict(view, state=what, pid=pid, exit=state.exit_of(ask["id"]), listener=listener)

@@ -151,7 +151,9 @@ def test_a_kept_server_is_found_again_and_a_lost_one_is_brought_up_again(machine
     _, record = resumed(machine)
     assert (["auto", "auto"], 2) == ([a.rung for a in record.attempts], record.winner)
     held = json.loads(machine.bringup("status", "--target", far, "--json").stdout)
-    assert (True, 1) == (held["kept"], len(held["running"]))
+    assert (True, 1, [machine.port]) == (held["kept"], len(held["running"]), list(held["ports"].values()))
+    told = machine.bringup("status", "--target", far).stdout
+    assert (1, True) == (told.count(record.run_id), f"on port {machine.port} (loopback there)" in told)
     machine.bringup("stop", "--target", far)
 
 

@@ -33,8 +33,9 @@ def test_compare_says_how_much_and_names_the_nearest_run() -> None:
     words = ["compare", RUN, RUN, "--runs", str(RECORDS)]
     ran = CliRunner().invoke(app, words, catch_exceptions=False)
     assert "+0.0%" in ran.stdout
+    words[2] = RUN.replace("162655", "162656")
     with pytest.raises(BadInput, match=f"did you mean '{RUN}'"):
-        CliRunner().invoke(app, ["compare", RUN, RUN[:-2], "--runs", str(RECORDS)], catch_exceptions=False)
+        CliRunner().invoke(app, words, catch_exceptions=False)
 
 
 def test_a_run_alone_is_compared_with_the_good_ones_before_it(tmp_path: Path) -> None:
@@ -52,3 +53,21 @@ def test_a_run_alone_is_compared_with_the_good_ones_before_it(tmp_path: Path) ->
     assert ("night1", 2) == (found["last_good"], found["nights"])
     with pytest.raises(BadInput, match="night0: no run on rehearsal with ladder"):
         CliRunner().invoke(app, ["compare", "night0", "--runs", str(tmp_path)], catch_exceptions=False)
+
+
+def test_several_places_are_one_history_and_a_run_that_lies_in_two_counts_once(tmp_path: Path) -> None:
+    shutil.copytree(RECORDS, tmp_path / "one")
+    shutil.copytree(RECORDS, tmp_path / "two")
+    other = tmp_path / "two" / "20261130-020000-other-abcd"
+    shutil.copytree(tmp_path / "two" / RUN, other)
+    (other / "record.json").write_text((other / "record.json").read_text().replace(RUN, other.name))
+    places = ["--runs", str(tmp_path / "one"), "--runs", f"file://{tmp_path}/two"]
+    ran = CliRunner().invoke(app, ["history", *places, "--json"], catch_exceptions=False)
+    assert [json.loads(line)["run_id"] for line in ran.stdout.splitlines()] == [RUN, other.name]
+    told = CliRunner().invoke(app, ["compare", RUN[-4:], "latest", *places, "--json"], catch_exceptions=False)
+    assert told.exit_code == 0
+    page = CliRunner().invoke(
+        app, ["report", "--history", *places, "--out", str(tmp_path / "all.html")], catch_exceptions=False
+    )
+    assert page.exit_code == 0
+    assert f"<td>{other.name}</td>" in (tmp_path / "all.html").read_text()

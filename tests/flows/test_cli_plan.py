@@ -188,3 +188,20 @@ def test_a_slip_on_the_command_line_is_one_line(bringup: Bringup, args: list[str
     done = bringup("plan", *args, code=2)
     assert 1 == len(done.err.splitlines())
     assert complaint in done.err
+
+
+@pytest.mark.parametrize("command", ["probe", "plan"])
+@pytest.mark.parametrize(
+    ("python", "said"),
+    [("/no/such/python", "cannot be run (/no/such/python exited 127: "), ("/usr/bin/python3", "has no sglang (")],
+)
+def test_a_python_that_is_none_or_has_no_engine_is_said_first_and_refused(
+    bringup: Bringup, tmp_path: Path, command: str, python: str, said: str
+) -> None:
+    target = tmp_path / "bare.toml"
+    target.write_text(
+        f'host = "local"\npython = "{python}"\nstate_dir = "{tmp_path}"\nmodel = "{tmp_path}"\ngpus = 1\n'
+    )
+    ladder = ["--ladder", "glm5-sm120"] if command == "plan" else []
+    done = bringup(command, "--target", target, *ladder, code=6)
+    assert done.err.startswith(f"bringup: {python} on bare {said}")

@@ -9,7 +9,7 @@ import pytest
 from settings.words import Verdict
 from tasks.page import html_report
 from tasks.pure.comparison import Comparison, Finding
-from tasks.pure.record import ReplyVerdict, RunRecord
+from tasks.pure.record import LoadSummary, ReplyVerdict, RunRecord
 from tasks.pure.report import headline, report
 from tasks.store import read_record
 
@@ -123,6 +123,23 @@ def test_drawings_have_words_and_what_scrolls_can_be_reached_by_keyboard() -> No
 
 def test_the_same_record_gives_the_same_page() -> None:
     assert html_report(RECORD) == PAGE
+
+
+def test_rungs_behind_the_winner_were_not_needed_those_of_a_refused_run_not_reached() -> None:
+    assert "not needed" in PAGE
+    assert "not reached" not in PAGE
+    refused = html_report(RECORD.model_copy(update={"attempts": (), "winner": None}))
+    assert "not reached" in refused
+    assert "not needed" not in refused
+
+
+def test_the_slo_is_a_line_in_the_plot_and_a_word_beside_it() -> None:
+    won = next(a for a in RECORD.attempts if a.n == RECORD.winner)
+    judged = won.model_copy(update={"load": LoadSummary(slo={"ttft_p99_ms": 250.0})})
+    page = html_report(RECORD.model_copy(update={"attempts": (*RECORD.attempts[:-1], judged)}))
+    assert "SLO: 250 ms" in page
+    assert "the SLO allows 250 ms" in page
+    assert "SLO: " not in PAGE
 
 
 @pytest.mark.parametrize("left", [0, 1])

@@ -33,6 +33,13 @@ def test_every_run_is_on_the_page_and_the_newest_first() -> None:
     assert page.count("0.5.10") > 3  # in three rows, and where the build changed
 
 
+def test_a_run_that_came_to_no_decision_is_not_drawn_as_a_failure() -> None:
+    for outcome in (RunOutcome.RUNNING, RunOutcome.HOST_BUSY, RunOutcome.CANCELLED):
+        page = html_history([RECORD.model_copy(update={"winner": None, "outcome": outcome})], [])
+        assert "(no decision)" in page
+        assert "(none served)" not in page
+
+
 def test_each_target_has_its_own_part_and_nothing_is_loaded_or_run() -> None:
     other = RECORD.model_copy(update={"target": "<script>alert(1)</script>\u202e"})
     page = html_history([RECORD, other], [])
