@@ -18,6 +18,7 @@ from tasks.host import Completed, DeadlinePassed, Host, HostError
 from tasks.pure.build import Found, Ref, collectable, filled, is_commit, key_of, parse_ref, steps_for, why_not_installed
 from tasks.pure.record import Diagnosis
 from tasks.runlog import log
+from tasks.supervisor import marks
 
 __all__ = ["Installed", "NotInstalled", "WantedBuild", "cached_python", "install", "mark_good", "resolve"]
 
@@ -96,7 +97,8 @@ def install(
     for step in () if cached else steps_for(recipe, wanted.ref):
         if step.name in note.setdefault("done", []):
             continue
-        if failed := _do(host, step, filled((has_uv and step.uv) or step.argv, places), deadline, keep_log):
+        argv = filled((has_uv and step.uv) or step.argv, places)
+        if failed := _do(host, step, argv, marks(target.state_dir), deadline, keep_log):
             good = _last_good(host, target, deadline)
             now = _freeze(host, places["python"], deadline)
             return NotInstalled(why_not_installed(step.name, failed.exited, failed.out + failed.err, good, now))
@@ -120,13 +122,14 @@ def mark_good(host: Host, target: Target, wanted: WantedBuild, *, deadline: Dead
 
 
 def _do(
-    host: Host, step: RecipeStep, argv: Sequence[str], deadline: Deadline, keep_log: Callable[[bytes], None]
+    host: Host, step: RecipeStep, argv: Sequence[str], env: dict[str, str], deadline: Deadline,
+    keep_log: Callable[[bytes], None],
 ) -> Completed | None:
     """The command's end when it failed. One that takes too long has failed."""
     began = time.monotonic()
     log.info("install.step_started", step=step.name, argv=list(argv))
     try:
-        done = host.run(argv, deadline=deadline.sooner(step.limit_s), env={"GIT_TERMINAL_PROMPT": "0"})
+        done = host.run(argv, deadline=deadline.sooner(step.limit_s), env={**env, "GIT_TERMINAL_PROMPT": "0"})
     except DeadlinePassed as e:
         done = Completed(tuple(argv), 124, "", str(e))
     wall_s = round(time.monotonic() - began, 1)

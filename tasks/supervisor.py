@@ -27,6 +27,7 @@ __all__ = [
     "Started",
     "Supervisor",
     "SupervisorFailed",
+    "marks",
 ]
 
 _WAIT_S = 20.0  # longest wait inside one remote command: a lost connection then costs no more than this
@@ -34,6 +35,11 @@ _AGAIN_S = 0.3
 _TAIL = 10
 
 EndedBy = Literal["self", "stop", "lease", "supervisor"]
+
+
+def marks(state_dir: str) -> dict[str, str]:
+    """Environment of a command that runs beside the servers: it ends with the run's hold on the host, as they do."""
+    return {remote.MARK_ATTEMPT: "beside", remote.MARK_STATE: state_dir}
 
 
 class SupervisorFailed(HostError):

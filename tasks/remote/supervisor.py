@@ -105,7 +105,8 @@ def mark_of(pid: int, state_dir: str) -> Optional[str]:
             pairs = dict(item.partition(b"=")[::2] for item in f.read().split(b"\0"))
     except OSError:
         return None
-    if pairs.get(MARK_STATE.encode()) != os.fsencode(state_dir):
+    marked = pairs.get(MARK_STATE.encode())
+    if not marked or os.path.realpath(os.fsdecode(marked)) != state_dir:
         return None
     return os.fsdecode(pairs.get(MARK_ATTEMPT.encode(), b"")) or None
 
@@ -745,9 +746,11 @@ class Daemon:
                 os.write(self.pipe, line)
 
     def leave(self) -> None:
-        """Release the lock, last of all; then the guard may go."""
+        """End what ran beside the servers (an install that was cut), then release the lock; then the guard may go."""
         with suppress(OSError):  # the folder itself may be gone
             with self.state.alone(CLEAN_S):
+                if _same(self.state.path("lock"), self.lock_fd):
+                    reap_all(self.state)
                 drop_lock(self.state, self.lock_fd)
         with suppress(OSError):
             os.write(self.pipe, b"\nbye\n")

@@ -18,9 +18,36 @@ from tasks.store import newest_run
 from tests.ports import free_port
 from tests.tasks.conftest import sshd, start_sshd
 
-__all__ = ["BRINGUP", "Machine", "rehearsal_target", "sshd", "start_sshd", "wait_for"]
+__all__ = ["BRINGUP", "STAGES", "Machine", "healthy", "rehearsal_target", "sshd", "start_sshd", "wait_for"]
 
 BRINGUP = Path(sys.executable).with_name("bringup")
+HEALTHY = """
+why     = "a healthy server, slow enough that there is a middle of a stage to strike in"
+release = "0.5.9"
+speed   = 1.0
+[pace]
+import_s  = 0.2
+init_s    = 0.2
+load_s    = {load_s}
+capture_s = 0.2
+warmup_s  = 0.2
+token_s   = {token_s}
+drain_s   = {drain_s}
+[expect]
+outcome = "serving"
+trail   = [{{ rung = "auto", outcome = "passed" }}]
+"""
+# What makes a stage of ours last some seconds. Preflight and launch have only the time that their calls take.
+STAGES = {
+    "preflight": {"load_s": 5.0}, "launch": {"load_s": 5.0}, "ready": {"load_s": 20.0}, "warmup": {"token_s": 0.1},
+    "decode": {"token_s": 0.05}, "bench": {"token_s": 0.05}, "recheck": {"token_s": 0.05}, "stop": {"drain_s": 5.0},
+}  # fmt: skip
+
+
+def healthy(stage: str | None = None, *, slower: float = 1.0) -> str:
+    """The story of a server without a fault, slow in that stage."""
+    slow = {name: seconds * slower for name, seconds in STAGES.get(stage or "", {}).items()}
+    return HEALTHY.format(**{"load_s": 0.5, "token_s": 0.002, "drain_s": 0.1} | slow)
 
 
 @dataclass(frozen=True)
@@ -56,12 +83,12 @@ class Machine:
         return newest_run(self.runs)
 
     def until_event(self, event: str, within_s: float = 90) -> None:
-        """Until a run on this machine has written the event."""
+        """Until a run on this machine has written the event. Looks often: whoever waits wants to strike at once."""
 
         def written() -> bool:
             return any(event in path.read_text() for path in self.runs.glob("*/events.jsonl"))
 
-        wait_for(written, within_s, f"the event {event}")
+        wait_for(written, within_s, f"the event {event}", every_s=0.02)
 
     def processes(self) -> list[int]:
         """Processes that carry the mark of this machine's attempts."""
@@ -79,12 +106,12 @@ class Machine:
         return bool(json.loads(said.stdout)["held"] is False)
 
 
-def wait_for(true: Callable[[], object], within_s: float, what: str) -> None:
+def wait_for(true: Callable[[], object], within_s: float, what: str, *, every_s: float = 0.2) -> None:
     """Poll until it holds. Fails, and says what was waited for."""
     deadline = Deadline.after(within_s)
     while not true():
         assert not deadline.passed, f"not within {within_s:.0f} s: {what}"
-        pause(0.2, deadline)
+        pause(every_s, deadline)
 
 
 @pytest.fixture(scope="session")

@@ -20,23 +20,12 @@ from settings.words import AttemptOutcome, ExitCode, RunOutcome
 from tasks.deadline import Deadline, pause
 from tasks.pure.record import RunRecord
 from tasks.store import read_record
-from tests.flows.conftest import Machine, rehearsal_target, wait_for
+from tests.flows.conftest import STAGES, Machine, healthy, rehearsal_target, wait_for
 from tests.tasks.conftest import Sshd, StartSshd
 
 pytestmark = [pytest.mark.prefect, pytest.mark.sshd, pytest.mark.timeout(400)]
 
 LEASE_S = 5.0
-HEALTHY = """
-why     = "a healthy server, slow enough that there is a middle of each stage to strike in"
-release = "0.5.9"
-speed   = 1.0
-pace    = { import_s = 0.2, init_s = 0.2, load_s = LOAD, capture_s = 0.2, warmup_s = 0.2, token_s = TOKEN }
-[expect]
-outcome = "serving"
-trail   = [{ rung = "auto", outcome = "passed" }]
-"""
-# Seconds of the load and of a token that make a stage last until the fault has struck.
-PACES = {"ready": ("20.0", "0.005"), "decode": ("0.5", "0.05"), "bench": ("0.5", "0.05")}
 
 
 @dataclass(frozen=True)
@@ -145,7 +134,7 @@ MATRIX = [
         marks=() if stage == "ready" and not fault.elsewhere else pytest.mark.chaos,
     )
     for name, fault in FAULTS.items()
-    for stage in PACES
+    for stage in STAGES
 ]  # fmt: skip
 
 
@@ -156,7 +145,7 @@ def test_after_any_fault_the_host_is_empty_and_the_next_run_serves(
     fault, sshd = FAULTS[name], start_sshd()
     machine.env.update({"BRINGUP_RUN__CALL_S": "5", "BRINGUP_RUN__STOP_S": "20"})
     story = machine.folder / "story.toml"
-    story.write_text(_story(*PACES[stage]))
+    story.write_text(healthy(stage))
     target = str(_target(machine, sshd, story))
     with _small_disk(machine, fault.disk):
         run = machine.begin("run", "--target", target)
@@ -174,7 +163,7 @@ def test_after_any_fault_the_host_is_empty_and_the_next_run_serves(
         _is_true(record)
         if fault.disk:
             _make_room(machine.folder / fault.disk)
-        story.write_text(_story("0.2", "0.002"))
+        story.write_text(healthy())
         if sshd.process.poll() is not None:
             target = str(_target(machine, start_sshd(), story))
         after = machine.bringup("run", "--target", target, "--json")
@@ -197,10 +186,6 @@ def _is_true(record: RunRecord) -> None:
             assert attempt.diagnosis is not None
             assert attempt.diagnosis.kind in ("interrupted", "lease_expired")
             assert attempt.move is None
-
-
-def _story(load_s: str, token_s: str) -> str:
-    return HEALTHY.replace("LOAD", load_s).replace("TOKEN", token_s)
 
 
 def _target(machine: Machine, sshd: Sshd, story: Path) -> Path:

@@ -24,10 +24,11 @@ from deployments.child import children
 from deployments.serve import environment, serving
 from deployments.worker import POOL, working
 from settings.source import SETTINGS_DIR
-from settings.words import RunOutcome
+from settings.words import AttemptOutcome, RunOutcome
 from tasks.deadline import Deadline, pause
 from tasks.pure.record import RunRecord
 from tasks.store import newest_run, read_record
+from tests.flows.conftest import STAGES, healthy
 from tests.ports import free_port
 
 pytestmark = [pytest.mark.prefect, pytest.mark.timeout(420)]
@@ -37,16 +38,8 @@ PREFECT = Path(sys.executable).with_name("prefect")
 LEASE_S = 5.0
 ENDED = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 
-LOADS_FOR_EVER = """
-why     = "weights that take ten minutes, so that there is a middle to end it in"
-release = "0.5.9"
-speed   = 1.0
-pace    = { import_s = 0.2, init_s = 0.2, load_s = 600.0 }
-
-[expect]
-outcome = "serving"
-trail   = [{ rung = "auto", outcome = "passed" }]
-"""
+# Each stage of a run, the first of them in the ordinary suite.
+EACH_STAGE = [pytest.param(name, marks=() if name == "ready" else pytest.mark.chaos) for name in ("ready", *STAGES)]
 
 
 SERVES_AT_ONCE = """
@@ -143,6 +136,9 @@ class Rehearsed:
     def record(self) -> RunRecord:
         return read_record(newest_run(self.runs))
 
+    def events(self) -> str:
+        return "".join(path.read_text() for path in self.runs.glob("*/events.jsonl"))
+
 
 def test_the_literal_command_brings_the_model_up(prefect: Prefect, tmp_path: Path) -> None:
     host = Rehearsed(tmp_path, SETTINGS_DIR / "rehearsals/founding.toml").written()
@@ -164,32 +160,37 @@ def test_the_literal_command_brings_the_model_up(prefect: Prefect, tmp_path: Pat
     assert [] == host.left()
 
 
-def test_a_run_cancelled_in_mid_load_leaves_the_host_empty(prefect: Prefect, loading: tuple[str, Rehearsed]) -> None:
-    run_id, host = loading
+@pytest.mark.parametrize("stage", EACH_STAGE)
+def test_a_cancelled_run_leaves_the_host_empty(prefect: Prefect, tmp_path: Path, stage: str) -> None:
+    run_id, host = _in_the_middle(prefect, tmp_path, stage, slower=20)  # a worker asks every 10 s who is cancelled
     prefect.cli("flow-run", "cancel", run_id)
     _until(lambda: prefect.state(run_id)[0] in ENDED)
     assert ("CANCELLED", "Cancelled") == prefect.state(run_id)
     _until(lambda: not host.left(), within_s=LEASE_S + 60)
     record = host.record()
-    assert (RunOutcome.CANCELLED, ["aborted"]) == (record.outcome, [a.outcome.value for a in record.attempts])
+    assert RunOutcome.CANCELLED is record.outcome
+    _is_true(record)
 
 
-def test_a_flow_killed_in_mid_load_leaves_the_host_empty(prefect: Prefect, loading: tuple[str, Rehearsed]) -> None:
-    run_id, host = loading
+@pytest.mark.parametrize("stage", EACH_STAGE)
+def test_a_killed_flow_leaves_the_host_empty(prefect: Prefect, tmp_path: Path, stage: str) -> None:
+    run_id, host = _in_the_middle(prefect, tmp_path, stage)
     for pid in children(prefect.worker.pid):
         os.kill(pid, signal.SIGKILL)
     _until(lambda: prefect.state(run_id)[0] in ENDED)
     assert ("CRASHED", "Crashed") == prefect.state(run_id)
     _until(lambda: not host.left(), within_s=LEASE_S + 60)
-    assert RunOutcome.RUNNING is host.record().outcome   # in a file: a killed run
+    record = host.record()
+    assert RunOutcome.RUNNING is record.outcome   # in a file: a killed run
+    _is_true(record)
 
 
-def test_a_rerun_of_a_killed_flow_goes_on_with_its_run(prefect: Prefect, loading: tuple[str, Rehearsed]) -> None:
-    run_id, host = loading
+def test_a_rerun_of_a_killed_flow_goes_on_with_its_run(prefect: Prefect, tmp_path: Path) -> None:
+    run_id, host = _in_the_middle(prefect, tmp_path, "ready")
     for pid in children(prefect.worker.pid):
         os.kill(pid, signal.SIGKILL)
     _until(lambda: prefect.state(run_id)[0] in ENDED and not host.left())
-    host.story.write_text(LOADS_FOR_EVER.replace("load_s = 600.0", "load_s = 1.0"))
+    host.story.write_text(healthy())
     prefect.ask(f"/flow_runs/{run_id}/set_state", state={"type": "SCHEDULED", "name": "AwaitingRetry"}, force=True)
     _until(lambda: prefect.state(run_id)[0] in ENDED, within_s=180)
     assert ("COMPLETED", "Serving") == prefect.state(run_id)
@@ -241,31 +242,37 @@ def _receiver() -> Iterator[tuple[str, list[dict[str, str]]]]:
 
 
 @pytest.mark.chaos
-def test_a_worker_told_to_stop_ends_its_run_and_leaves_the_host_empty(apart: Prefect, tmp_path: Path) -> None:
-    run_id, host = _loading(apart, tmp_path)
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_worker_told_to_stop_ends_its_run_and_leaves_the_host_empty(
+    apart: Prefect, tmp_path: Path, stage: str
+) -> None:
+    run_id, host = _in_the_middle(apart, tmp_path, stage, slower=5)
     apart.worker.send_signal(signal.SIGTERM)
     apart.worker.wait(60)
     _until(lambda: not host.left(), within_s=LEASE_S + 60)
     record = host.record()
-    assert (RunOutcome.CANCELLED, ["aborted"]) == (record.outcome, [a.outcome.value for a in record.attempts])
+    assert RunOutcome.CANCELLED is record.outcome
+    _is_true(record)
     assert apart.state(run_id)[0] in ENDED
 
 
 @pytest.mark.chaos
-def test_a_killed_worker_leaves_a_run_that_ends_by_itself(apart: Prefect, tmp_path: Path) -> None:
-    run_id, host = _loading(apart, tmp_path, load_s="20.0")
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_killed_worker_leaves_a_run_that_ends_by_itself(apart: Prefect, tmp_path: Path, stage: str) -> None:
+    run_id, host = _in_the_middle(apart, tmp_path, stage)
     for pid in (*children(apart.worker.pid), apart.worker.pid):
         os.kill(pid, signal.SIGKILL)
     apart.worker.wait(10)
-    _until(lambda: apart.state(run_id)[0] in ENDED, within_s=180)
+    _until(lambda: apart.state(run_id)[0] in ENDED, within_s=240)
     assert ("COMPLETED", "Serving") == apart.state(run_id)
     assert RunOutcome.SERVING is host.record().outcome
     _until(lambda: not host.left(), within_s=LEASE_S + 60)
 
 
 @pytest.mark.chaos
-def test_a_server_that_is_away_in_mid_run_costs_the_run_nothing(apart: Prefect, tmp_path: Path) -> None:
-    run_id, host = _loading(apart, tmp_path, load_s="15.0")
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_server_that_is_away_in_mid_run_costs_the_run_nothing(apart: Prefect, tmp_path: Path, stage: str) -> None:
+    run_id, host = _in_the_middle(apart, tmp_path, stage)
     port = httpx.URL(apart.env["PREFECT_API_URL"]).port
     server = next(p for p in _processes() if f"--port\0{port}\0".encode() in p[1] and b"server\0start" in p[1])
     os.killpg(server[0], signal.SIGKILL)
@@ -292,27 +299,26 @@ def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefect]:
                 worker.wait(60)
 
 
-def _loading(prefect: Prefect, folder: Path, load_s: str = "600.0") -> tuple[str, Rehearsed]:
-    """A run in the middle of its load."""
-    story = folder / "loads.toml"
-    story.write_text(LOADS_FOR_EVER.replace("600.0", load_s))
+def _in_the_middle(prefect: Prefect, folder: Path, stage: str, slower: float = 1.0) -> tuple[str, Rehearsed]:
+    """A run in the middle of that stage."""
+    story = folder / "story.toml"
+    story.write_text(healthy(stage, slower=slower))
     host = Rehearsed(folder, story).written()
     run_id = prefect.submit("glm5-bringup/glm5-bringup", host)
-    _until(lambda: prefect.steps(run_id).get("auto: ready") == "Running")
-    assert host.left()
+    _until(lambda: f'"stage": "{stage}"' in host.events(), every_s=0.05)
     return run_id, host
+
+
+def _is_true(record: RunRecord) -> None:
+    """Nothing that was done to the run stands there as a rung's failure."""
+    assert {a.outcome for a in record.attempts} <= {AttemptOutcome.ABORTED, AttemptOutcome.PASSED}
+    assert [None for _ in record.attempts] == [a.move for a in record.attempts]
 
 
 def _processes() -> Iterator[tuple[int, bytes]]:
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             yield int(path.name), (path / "cmdline").read_bytes()
-
-
-@pytest.fixture
-def loading(prefect: Prefect, tmp_path: Path) -> tuple[str, Rehearsed]:
-    """A run whose server is in the middle of its load."""
-    return _loading(prefect, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -347,8 +353,8 @@ def _environ(pid: Path) -> bytes:
     return b""
 
 
-def _until(true: Callable[[], bool], within_s: float = 90.0) -> None:
+def _until(true: Callable[[], bool], within_s: float = 90.0, every_s: float = 0.3) -> None:
     deadline = Deadline.after(within_s)
     while not true():
         assert not deadline.passed, f"not true within {within_s:.0f} s"
-        pause(0.3, deadline)
+        pause(every_s, deadline)

@@ -32,6 +32,7 @@ from tasks.supervisor import (
     Started,
     Supervisor,
     SupervisorFailed,
+    marks,
 )
 from tests.tasks.conftest import Sshd
 from tests.tasks.remote.bench import Bench, alive, soon
@@ -510,3 +511,21 @@ def test_a_python_that_is_not_there_is_a_slip_in_the_target(bench: Bench) -> Non
     )
     with pytest.raises(BadInput, match="target gpu8: python: '/nope/python3' cannot be run on the host"):
         supervisor.acquire(deadline=in_time())
+
+
+@pytest.mark.parametrize("way", ["release", "lease", "daemon killed"])
+def test_what_runs_beside_the_servers_ends_with_the_hold_on_the_host(bench: Bench, tmp_path: Path, way: str) -> None:
+    (tmp_path / "link").symlink_to(bench.state, target_is_directory=True)   # a state_dir is named as people name it
+    supervisor = bench.supervisor(lease_s=1.0 if way == "lease" else 30.0)
+    supervisor.acquire(deadline=in_time())
+    said = json.loads((bench.state / "lock").read_text())
+    env = {**os.environ, **marks(str(tmp_path / "link"))}
+    with subprocess.Popen(["sh", "-c", "sleep 300 & wait"], env=env, start_new_session=True) as install:
+        match way:
+            case "release":
+                supervisor.release(deadline=in_time())
+            case "daemon killed":
+                os.kill(said["pid"], signal.SIGKILL)
+        soon(lambda: install.poll() is not None, "the command has ended")
+        assert -signal.SIGKILL == install.returncode
+    soon(bench.empty, "the host is free")
