@@ -1,7 +1,9 @@
 """Nights on a moving main: a local repository whose commits rename a flag, break a backend, and fail to install."""
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import tasks.rehearsal
 from settings.words import ExitCode, RunOutcome
 from tasks.pure.record import RunRecord
 from tasks.store import read_record
-from tests.flows.conftest import Machine, rehearsal_target
+from tests.flows.conftest import Machine, rehearsal_target, wait_for
 
 pytestmark = [pytest.mark.prefect, pytest.mark.timeout(300)]
 
@@ -33,8 +35,10 @@ does  = "nan"
 """
 # What `pip install` of the checkout would do, in a second: the environment finds the package, and its commit's story.
 SETUP = """
-import pathlib, sys
+import pathlib, sys, time
 env, needs = pathlib.Path(sys.argv[1]), "NEEDS"
+while pathlib.Path("CLOSED").exists():
+    time.sleep(0.1)
 if needs:
     sys.exit(f"ERROR: No matching distribution found for {needs}")
 here = pathlib.Path(__file__).resolve().parent
@@ -89,7 +93,7 @@ class Main:
 
     def commit(self, release: str = "0.5.9", *, broken: bool = False, needs: str = "") -> str:
         (self.repository / "story.toml").write_text(STORY.replace("RELEASE", release) + (BROKEN if broken else ""))
-        (self.repository / "setup_env.py").write_text(SETUP.replace("NEEDS", needs))
+        (self.repository / "setup_env.py").write_text(SETUP.replace("NEEDS", needs).replace("CLOSED", str(self.closed)))
         self.git("add", "--all")
         self.git("commit", "--quiet", "--allow-empty", "-m", f"{release} {broken} {needs}")
         return self.git("rev-parse", "HEAD")
@@ -97,6 +101,11 @@ class Main:
     def night(self, *words: str) -> tuple[subprocess.CompletedProcess[str], RunRecord]:
         ran = self.machine.bringup("run", "--target", str(self.target), "--ref", "main", *words)
         return ran, read_record(self.machine.newest())
+
+    @property
+    def closed(self) -> Path:
+        """While this file is there, an install waits."""
+        return self.machine.folder / "closed"
 
     @property
     def envs(self) -> dict[str, dict[str, object]]:
@@ -164,3 +173,24 @@ def test_an_unknown_ref_or_a_target_without_recipe_is_one_sentence(main: Main, m
     ran = machine.bringup("run", "--target", "rehearsal", "--ref", "main")
     assert (ExitCode.BAD_INPUT, True) == (ran.returncode, "recipe: is not set" in ran.stderr), ran.stderr
     assert not [*machine.runs.iterdir()]   # no run began
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("way_out", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_install_that_is_cut_ends_on_the_host_and_the_next_night_goes_on_with_it(
+    main: Main, machine: Machine, way_out: signal.Signals
+) -> None:
+    main.commit()
+    main.closed.touch()
+    run = machine.begin("run", "--target", str(main.target), "--ref", "main")
+    machine.until_event('"step": "install"')
+    wait_for(machine.processes, 20, "the install runs")
+    os.killpg(run.pid, way_out)
+    run.communicate(timeout=60)
+    wait_for(lambda: not machine.processes(), 10.0 + 60, "no process of ours")
+    wait_for(lambda: machine.is_free(str(main.target)), 60, "a free host")
+    main.closed.unlink()
+    ran, record = main.night()
+    assert (ExitCode.SERVING, RunOutcome.SERVING) == (ran.returncode, record.outcome), ran.stderr
+    said = (machine.newest() / "install.log").read_text()
+    assert ("setup_env.py" in said, "git clone" in said) == (True, False)   # only what was not done
