@@ -10,24 +10,14 @@ from flows.screen import Screen
 from settings.words import ExitCode
 from tasks.pure.pace import Pace
 from tasks.session import Progress
-from tests.flows.conftest import BRINGUP, Machine
+from tests.flows.conftest import BRINGUP, Machine, healthy
 from tests.flows.terminal import Terminal
-
-LOADS_FOR_EVER = """
-why     = "weights that take minutes, so that there is a middle to look at"
-release = "0.5.9"
-speed   = 1.0
-pace    = { import_s = 0.2, init_s = 0.2, load_s = 150.0 }
-[expect]
-outcome = "serving"
-trail   = [{ rung = "auto", outcome = "passed" }]
-"""
 
 
 @pytest.fixture
 def story(tmp_path: Path) -> Path:
     path = tmp_path / "loads-for-ever.toml"
-    path.write_text(LOADS_FOR_EVER)
+    path.write_text(healthy("ready", slower=30))
     return path
 
 

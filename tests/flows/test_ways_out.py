@@ -11,22 +11,12 @@ import pytest
 from settings.source import SETTINGS_DIR
 from settings.words import AttemptOutcome, ExitCode, RunOutcome
 from tasks.store import read_record
-from tests.flows.conftest import Machine, rehearsal_target, wait_for
+from tests.flows.conftest import Machine, healthy, rehearsal_target, wait_for
 from tests.tasks.conftest import Sshd, StartSshd, make_key
 
 pytestmark = [pytest.mark.prefect, pytest.mark.sshd, pytest.mark.timeout(300)]
 
 LEASE_S = 5.0
-LOADS_FOR_EVER = """
-why     = "weights that take ten minutes, so that there is a middle to end it in"
-release = "0.5.9"
-speed   = 1.0
-pace    = { import_s = 0.2, init_s = 0.2, load_s = 600.0 }
-[expect]
-outcome = "serving"
-trail   = [{ rung = "auto", outcome = "passed" }]
-"""
-
 
 def target(machine: Machine, sshd: Sshd, story: Path | None = None, **fields: object) -> str:
     """A target that reaches the simulated host through `sshd`."""
@@ -41,7 +31,7 @@ def target(machine: Machine, sshd: Sshd, story: Path | None = None, **fields: ob
 @pytest.fixture
 def loading(machine: Machine, sshd: Sshd) -> str:
     story = machine.folder / "loads-for-ever.toml"
-    story.write_text(LOADS_FOR_EVER)
+    story.write_text(healthy("ready", slower=30))
     return target(machine, sshd, story)
 
 
@@ -128,7 +118,7 @@ def test_a_killed_orchestrator_leaves_a_true_record_and_an_empty_host(machine: M
 def test_a_frozen_host_is_lost_and_its_server_ends_by_the_lease(machine: Machine, start_sshd: StartSshd) -> None:
     sshd = start_sshd()
     story = machine.folder / "loads-for-ever.toml"
-    story.write_text(LOADS_FOR_EVER)
+    story.write_text(healthy("ready", slower=30))
     machine.env.update({"BRINGUP_RUN__CALL_S": "3"})
     far = target(machine, sshd, story)
     run = machine.begin("run", "--target", far, "--json")
