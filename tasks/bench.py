@@ -1,18 +1,23 @@
-"""The load test: the build's own bench_serving, run on the host, and read with distrust (tasks/pure/bench.py)."""
+"""The load test: the build's own bench_serving, run on the host, and read with distrust (tasks/pure/bench.py).
+
+It runs under the supervisor, as the server does: it outlives a lost connection, is found again by its id, and ends with
+the lease.
+"""
 
 import re
-import secrets
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 
 from settings.load_test import Slo
 from settings.suite import BenchProfile
-from tasks.deadline import Deadline
-from tasks.host import Completed, DeadlinePassed, Host
+from settings.target import resolve_path
+from tasks.deadline import Deadline, pause
+from tasks.host import OUTPUT_LIMIT, DeadlinePassed, Host
 from tasks.pure.bench import read_bench, redacted
 from tasks.pure.record import BenchPoint
+from tasks.supervisor import Ended, ExitInfo, NotHeld, ServerSpec, Supervisor
 
-__all__ = ["BenchReport", "bench", "bench_argv"]
+__all__ = ["BenchReport", "Load", "bench", "bench_argv"]
 
 # Since 0.5.15 a shim over sglang.benchmark.serving; this name works in all releases (0.5.8 to 0.5.23).
 _MODULE = "sglang.bench_serving"
@@ -25,6 +30,34 @@ _NEWER: dict[str, tuple[str, ...]] = {  # not in all releases; older ones come c
 }
 _UNKNOWN = re.compile(r"unrecognized arguments: (.*)")
 _REFUSED = re.compile(r"Connection refused|Cannot connect|Connection reset|Server disconnected|is not ready", re.I)
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How a load is run. Under an `id` that the host knows it is not begun again: it is waited for, or only read."""
+
+    id: str
+    python: str
+    port: int  # the server's
+    model: str
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    look: Callable[[], bool] = _never  # called while it runs; True ends it
+    call_s: float = 30.0  # for one call to the host
+    stop_s: float = 60.0  # for its end
+    poll_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """`exited` None: it was ended by us, or nobody saw how."""
+
+    exited: int | None
+    said: str
+    why: str = ""  # it was ended, and by whom
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,28 +79,19 @@ class BenchReport:
 
 
 def bench(
-    host: Host,
-    profile: BenchProfile,
-    *,
-    python: str,
-    port: int,
-    model: str,
-    folder: str,
-    deadline: Deadline,
-    gpus: int | None = None,
+    supervisor: Supervisor, profile: BenchProfile, load: Load, *, deadline: Deadline, gpus: int | None = None,
     slo: Slo | None = None,
-) -> BenchReport:
-    """Run one load against the server on the host's port, with a fresh output file in `folder` on the host.
+) -> BenchReport:  # fmt: skip
+    """Run one load against the server on the host's port, or come back to it; its files lie with the attempts.
 
-    Raises: HostError when the host is lost, or when `deadline` itself has passed.
+    Raises: HostError when the host is lost (call it again: the load goes on meanwhile), or when `deadline` has passed.
     """
-    path = f"{_resolved(host, folder)}/bench-{profile.name}-{secrets.token_hex(4)}.jsonl"
-    host.put(b"", path, deadline=deadline)  # makes the folder, and fails here rather than after an hour of load
-    ended = _run(host, profile, python, port, _resolved(host, model), path, deadline)
+    host = supervisor.host
+    path, ran = _run(supervisor, profile, load, deadline)
     raw = _last_line(host, path, deadline)
     reading = read_bench(raw, profile, gpus=gpus, slo=slo)
-    out = f"{ended.out}\n{ended.err}" if ended else ""
-    kind, why = _outcome(profile, reading.point, ended, raw)
+    out = ran.said
+    kind, why = _outcome(reading.point, ran, raw)
     lost = reading.server_lost or (kind is not None and bool(_REFUSED.search(out)))
     point = reading.point if kind is None else reading.point.model_copy(update={"valid": False, "why": why})
     return BenchReport(
@@ -116,37 +140,71 @@ def bench_argv(
     return (python, "-m", _MODULE, *said, *newer, "--output-details", "--disable-tqdm")
 
 
-def _run(
-    host: Host, profile: BenchProfile, python: str, port: int, model: str, path: str, deadline: Deadline
-) -> Completed | None:
-    """The run, None when it had to be stopped. The build's own parser says which options it does not know."""
-    refused: list[str] = []
+def _run(supervisor: Supervisor, profile: BenchProfile, load: Load, deadline: Deadline) -> tuple[str, _Ran]:
+    """Where its record is, and how it ran. The build's own parser says which options it does not know."""
+    home, refused = supervisor.host.home, list[str]()
     while True:
-        argv = bench_argv(profile, python=python, port=port, model=model, path=path, without=refused)
-        try:
-            ended = host.run(argv, deadline=deadline.sooner(profile.wall_s))
-        except DeadlinePassed:
-            if deadline.passed:
-                raise
-            return None
-        unknown = _UNKNOWN.search(ended.err) if ended.exited == 2 else None
+        id = f"{load.id}.{len(refused)}" if refused else load.id
+        path = supervisor.attempt_path(id, "bench.jsonl")
+        argv = bench_argv(
+            profile, python=load.python, port=load.port, model=resolve_path(load.model, home), path=path,
+            without=refused,
+        )  # fmt: skip
+        ran = _wait_for(supervisor, ServerSpec(id, argv, load.env), profile, load, deadline)
+        unknown = _UNKNOWN.search(ran.said) if ran.exited == 2 else None
         more = [name for name in _NEWER if unknown and name in unknown[1].split() and name not in refused]
         if not more:
-            return ended
+            return path, ran
         refused += more
 
 
-def _outcome(
-    profile: BenchProfile, point: BenchPoint, ended: Completed | None, raw: bytes | None
-) -> tuple[str | None, str]:
-    if ended is None:
-        return "bench_invalid", f"bench_serving had not ended after {profile.wall_s:g} s and was stopped"
+def _wait_for(
+    supervisor: Supervisor, spec: ServerSpec, profile: BenchProfile, load: Load, deadline: Deadline
+) -> _Ran:
+    """Begin it, or find it, and stay until it has ended. Raises: DeadlinePassed, after it was stopped."""
+    begun = supervisor.start(spec, deadline=Deadline.after(load.call_s))
+    if isinstance(begun, NotHeld):
+        return _Ran(None, "", "was not begun: the host is not ours any more")
+    ended, limit, stopped = begun.exit if isinstance(begun, Ended) else None, deadline.sooner(profile.wall_s), ""
+    while ended is None:
+        if load.look():
+            stopped = "was ended with its server"
+        elif limit.passed:
+            stopped = f"had not ended after {profile.wall_s:g} s and was stopped"
+        if stopped:
+            supervisor.stop(spec.id, deadline=Deadline.after(load.stop_s))
+            break
+        status = supervisor.status(spec.id, deadline=Deadline.after(load.call_s))
+        if status.state != "running":
+            ended = status.exit
+            break
+        pause(load.poll_s, limit)
+    if stopped and deadline.passed:
+        raise DeadlinePassed(f"{supervisor.host.name}: the load test {spec.id} was stopped: its run is out of time")
+    return _ran(ended, _said(supervisor.host, supervisor.log_path(spec.id), Deadline.after(load.call_s)), stopped)
+
+
+def _ran(ended: ExitInfo | None, said: str, stopped: str) -> _Ran:
+    if stopped or ended is None:
+        return _Ran(None, said, stopped or "is gone, and nobody saw how it ended")
+    if ended.by != "self":
+        return _Ran(None, said, f"was ended by us ({ended.by})")
+    return _Ran(ended.code if ended.code is not None else -(ended.signal or 0), said)
+
+
+def _outcome(point: BenchPoint, ran: _Ran, raw: bytes | None) -> tuple[str | None, str]:
+    if ran.exited is None:
+        return "bench_invalid", f"bench_serving {ran.why}"
     if raw is None:
-        last = next((x for x in reversed(f"{ended.out}\n{ended.err}".splitlines()) if x.strip()), "")
-        return "bench_client", f"bench_serving ended with {ended.exited} and wrote no record: {last.strip()[:200]}"
-    if ended.exited != 0:
-        return "bench_client", f"bench_serving ended with {ended.exited} after writing its record"
+        last = next((x for x in reversed(ran.said.splitlines()) if x.strip()), "")
+        return "bench_client", f"bench_serving ended with {ran.exited} and wrote no record: {last.strip()[:200]}"
+    if ran.exited != 0:
+        return "bench_client", f"bench_serving ended with {ran.exited} after writing its record"
     return (None, "") if point.valid else ("bench_invalid", point.why)
+
+
+def _said(host: Host, path: str, deadline: Deadline) -> str:
+    return host.read(path, 0, OUTPUT_LIMIT, deadline=deadline).data.decode("utf-8", "replace")
 
 
 def _last_line(host: Host, path: str, deadline: Deadline) -> bytes | None:
@@ -160,10 +218,3 @@ def _last_line(host: Host, path: str, deadline: Deadline) -> bytes | None:
     lines = [line for line in bytes(got).split(b"\n") if line.strip()]
     return lines[-1] if lines else None
 
-
-def _resolved(host: Host, path: str) -> str:
-    """`~` and `$HOME` at the front as the host's own home: only the first word of a command is resolved by the host."""
-    for front in ("~/", "$HOME/"):
-        if path.startswith(front):
-            return f"{host.home}/{path.removeprefix(front)}"
-    return path

@@ -1,15 +1,14 @@
 """The load test of one attempt: many points on one launch, the server asked beside them, and what it all came to."""
 
-import threading
 import time
 from dataclasses import dataclass, field, replace
 
 from settings.suite import BenchProfile
 from settings.words import AttemptOutcome, Stage
-from tasks.bench import BenchReport
+from tasks.bench import BenchReport, Load
 from tasks.bench import bench as run_bench
 from tasks.faults import StageReport, Step, doomed, end_server, gone, out_of_budget, reported, settled
-from tasks.host import DeadlinePassed, HostError
+from tasks.host import DeadlinePassed
 from tasks.pure import cause
 from tasks.pure.record import BenchPoint, LoadFigure, LoadSummary
 from tasks.pure.sweep import TRIES, capacity, figures, next_run, peaks_unmeasured
@@ -22,7 +21,10 @@ __all__ = ["bench"]
 
 
 def bench(session: Session, server: Server) -> StageReport:
-    """Sweep, repeats and search. A fault of the client is repeated on the same server; one of the server ends it."""
+    """Sweep, repeats and search. A fault of the client is repeated on the same server; one of the server ends it.
+
+    Called again after the host was away, it comes to the same figures: each load is known to the host by its number.
+    """
     return _Load(session, server, Step(Stage.BENCH, server.n, server.rung)).go()
 
 
@@ -36,6 +38,7 @@ class _Load:
     ended: str = ""
     client_failed: int = 0  # runs in a row
     lost: bool = False  # a variation that cannot win any more
+    ended_it: bool = False  # a sample was bad, and we ended the server under its load
 
     def go(self) -> StageReport:
         test = self.session.load_test
@@ -59,10 +62,10 @@ class _Load:
                 self.ended = then.why or "the budget of the whole run is spent"
                 return None
             try:
-                report, ended_by_us = self._run(then.profile, then.repeat, sampler)
+                report = self._run(then.profile, then.repeat, sampler)
             except DeadlinePassed as e:
                 return self._out_of_time(str(e))
-            failed = self._server_failed(report, sampler, ended_by_us)
+            failed = self._server_failed(report, sampler)
             if failed:
                 self.ended = "the server failed"
                 return failed
@@ -88,17 +91,29 @@ class _Load:
             return out_of_budget(self.step, self.session, pulse)
         return self.step.failed(cause.unmeasured("bench_invalid", why), outcome=AttemptOutcome.PASSED)
 
-    def _run(self, profile: BenchProfile, repeat: int, sampler: Sampler) -> tuple[BenchReport, bool]:
-        """One run of bench_serving; whether we ended the server under it, because a sample was bad."""
-        session, server = self.session, self.server
-        text = f"load test {profile.name}, {profile.concurrency} at once, run {repeat}"
+    def _run(self, profile: BenchProfile, repeat: int, sampler: Sampler) -> BenchReport:
+        """One run of bench_serving, and a look at the server now and then while it lasts."""
+        session, server, settings = self.session, self.server, self.session.settings
+        text, began = f"load test {profile.name}, {profile.concurrency} at once, run {repeat}", time.monotonic()
+
+        def look() -> bool:
+            session.show(Progress(server.n, server.rung, Stage.BENCH, f"{text}, {time.monotonic() - began:.0f} s"))
+            pulse = server.watch.look(session.call())
+            if sampler.bad and pulse.alive and not pulse.fatal:  # a fatal line is given its own time
+                self.ended_it = True
+                end_server(session, server)
+            return self.ended_it
+
+        load = Load(
+            f"{server.id}-load-{len(self.points) + 1}", session.target.python, server.plan.port, session.target.model,
+            env=session.target.plain_env(), look=look, call_s=settings.call_s, stop_s=settings.stop_s,
+            poll_s=settings.poll_s,
+        )  # fmt: skip
         sampler.beside(profile)
-        with _Looking(session, server, sampler, text) as looking:
-            report = run_bench(
-                session.host, profile, python=session.target.python, port=server.plan.port, model=session.target.model,
-                folder=session.supervisor.state_dir, deadline=session.deadline.sooner(session.settings.bench_s),
-                gpus=session.target.gpus, slo=session.load_test.slo,
-            )  # fmt: skip
+        report = run_bench(
+            session.supervisor, profile, load, deadline=session.deadline.sooner(settings.bench_s),
+            gpus=session.target.gpus, slo=session.load_test.slo,
+        )  # fmt: skip
         sampler.beside(None)
         name = f"{server.n:02d}-{len(self.points) + 1}"
         raw = report.raw and session.folder.write_raw(f"{name}.jsonl", report.raw)
@@ -106,12 +121,12 @@ class _Load:
         self.points.append(report.point.model_copy(update={"raw": raw or None}))
         shown = report.point.model_dump(include={"profile", "concurrency", "valid", "why", "output_tokens_per_s"})
         log.info("load.measured", run=repeat, **shown)
-        return report, looking.ended_it
+        return report
 
-    def _server_failed(self, report: BenchReport, sampler: Sampler, ended_by_us: bool) -> StageReport | None:
+    def _server_failed(self, report: BenchReport, sampler: Sampler) -> StageReport | None:
         """The log's first fatal cause, else what the samples showed, else the server's end without a word."""
         bad = sampler.bad
-        if bad and ended_by_us:
+        if bad and self.ended_it:
             return self.step.failed(cause.judged(bad.kind, bad.why, Stage.BENCH))
         suspicious = report.kind is not None and not report.client_fault
         pulse = settled(self.session, self.server, suspicious=suspicious)
@@ -157,39 +172,3 @@ class _Load:
                 more = ", the most that was tried" if top else ""
                 said.append(f"{profile}: up to {highest} at once meet the SLO{more}")
         return "; ".join(said)
-
-
-class _Looking:
-    """Looks at the server while a load runs: the log is read, a fatal line gets its own time, and a server whose
-    samples went bad is ended, so that nobody waits for the rest of its figures."""
-
-    def __init__(self, session: Session, server: Server, sampler: Sampler, text: str) -> None:
-        self._session, self._server, self._sampler, self._text = session, server, sampler, text
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, name=f"look-{server.id}", daemon=True)
-        self.ended_it = False
-
-    def __enter__(self) -> "_Looking":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join(timeout=self._session.settings.call_s)
-
-    def _look(self) -> None:
-        began = time.monotonic()
-        line = ""
-        while not self._over.wait(self._session.settings.poll_s):
-            waited = f"{self._text}, {time.monotonic() - began:.0f} s"
-            self._session.show(Progress(self._server.n, self._server.rung, Stage.BENCH, waited, line=line))
-            try:
-                pulse = self._server.watch.look(self._session.call())
-                line = pulse.progress.line
-                if self._sampler.bad and pulse.alive and not pulse.fatal:
-                    self.ended_it = True
-                    end_server(self._session, self._server)
-                    return
-            except HostError as e:  # the step itself meets it too, and says so
-                log.warning("host.lost", while_="looking", why=str(e))
-                return

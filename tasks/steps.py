@@ -108,8 +108,7 @@ def accuracy(book: Book) -> State[StageReport]:
     return _as_state(book, measure_accuracy(book.session, book.launched))
 
 
-# A second load beside one that still runs would measure nonsense, so this step alone is not run again.
-@task(name="bench", task_run_name="{book.rung}: bench", **_STEP | {"retries": 0})
+@task(name="bench", task_run_name="{book.rung}: bench", **_STEP)
 def bench(book: Book) -> State[StageReport]:
     return _as_state(book, load.bench(book.session, book.launched))
 

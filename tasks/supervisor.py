@@ -168,7 +168,13 @@ class Supervisor:
         return resolve_path(self._state_dir, self.host.home)
 
     def log_path(self, id: str) -> str:
-        return self._attempt(id, "log")
+        return self.attempt_path(id, "log")
+
+    def attempt_path(self, id: str, name: str) -> str:
+        """A file of an attempt on the host."""
+        if not id or "/" in id or id.startswith("."):
+            raise ValueError(f"'{id}' cannot be an attempt's id: it names a folder")
+        return f"{self.state_dir}/attempts/{id}/{name}"
 
     def acquire(self, *, deadline: Deadline) -> Acquired | Busy:
         """Take the host: its own lock decides, whatever other machines think."""
@@ -191,7 +197,7 @@ class Supervisor:
             "run_id": self.run_id, "token": token, "argv": spec.argv, "env": dict(spec.env), "cwd": spec.cwd,
             "port": spec.port, "gpus": spec.gpus, "grace_s": spec.grace_s,
         }
-        self.host.put(json.dumps(content).encode(), self._attempt(spec.id, "spec.json"), deadline=deadline)
+        self.host.put(json.dumps(content).encode(), self.attempt_path(spec.id, "spec.json"), deadline=deadline)
         reply = self._verb("start", deadline, id=spec.id, token=token)
         if reply["started"]:
             return Started(reply["pid"], self.log_path(spec.id), reply["adopted"])
@@ -219,7 +225,7 @@ class Supervisor:
 
     def ask_to_stop(self, id: str, *, deadline: Deadline) -> None:
         """One small write, for who has no time left; the supervisor does the rest."""
-        self.host.put(b"", self._attempt(id, "stop"), deadline=deadline.sooner(5))
+        self.host.put(b"", self.attempt_path(id, "stop"), deadline=deadline.sooner(5))
 
     def stop(self, id: str, *, deadline: Deadline) -> ExitInfo | Busy | None:
         """End a server and wait until the host is clean of it. None: no such attempt. Busy: it is another run's."""
@@ -237,11 +243,6 @@ class Supervisor:
         """Clear away what a dead supervisor left. While one lives (Busy) it does nothing."""
         reply = self._verb("reap", deadline)
         return Reaped(tuple(reply["killed"]), tuple(reply["left"])) if reply["reaped"] else Busy(_holder(reply))
-
-    def _attempt(self, id: str, name: str) -> str:
-        if not id or "/" in id or id.startswith("."):
-            raise ValueError(f"'{id}' cannot be an attempt's id: it names a folder")
-        return f"{self.state_dir}/attempts/{id}/{name}"
 
     def _verb(self, verb: str, deadline: Deadline, **ask: Any) -> dict[str, Any]:
         """The reply of a verb; asked again while it is pending. Raises: DeadlinePassed, SupervisorFailed, BadInput."""

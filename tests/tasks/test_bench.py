@@ -2,16 +2,18 @@
 
 import json
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from settings.source import SETTINGS_DIR, load
 from settings.suite import BenchProfile
-from tasks.bench import BenchReport, bench, bench_argv
+from tasks.bench import BenchReport, Load, bench, bench_argv
 from tasks.deadline import Deadline
-from tasks.host import DeadlinePassed
+from tasks.host import DeadlinePassed, HostLost
 from tasks.local_host import LocalHost
+from tasks.supervisor import Acquired, Supervisor
 
 REAL = Path(__file__).parents[1] / "corpus" / "real"
 SMOKE = load(BenchProfile, SETTINGS_DIR / "suites" / "bench" / "smoke.toml")
@@ -44,19 +46,33 @@ class Bench:
         package.mkdir(parents=True)
         (package / "__init__.py").touch()
         (package / "bench_serving.py").write_text(CLIENT)
+        self.supervisor = Supervisor(
+            LocalHost(), state_dir=str(folder / "state"), python=sys.executable, run_id="r", owner="me", lease_s=60
+        )
+        self.runs = 0
 
-    def __call__(self, profile: BenchProfile = SMOKE, within_s: float = 60, **env: str) -> BenchReport:
+    def __call__(
+        self, profile: BenchProfile = SMOKE, within_s: float = 60, id: str | None = None,
+        look: Callable[[], bool] = lambda: False, **env: str,
+    ) -> BenchReport:  # fmt: skip
+        self.runs += 1
         usual = {"PYTHONPATH": str(self.folder / "site"), "NEWER": NEWER, "FLAGS": "tokenize-prompt"}
-        with LocalHost(env={**usual, **env}) as host:
-            return bench(
-                host, profile, python=sys.executable, port=30000, model="~/model", folder=str(self.folder / "out"),
-                deadline=Deadline.after(within_s),
-            )  # fmt: skip
+        load = Load(
+            id or f"load-{self.runs}", sys.executable, 30000, "~/model", env={**usual, **env}, look=look, poll_s=0.05
+        )
+        return bench(self.supervisor, profile, load, deadline=Deadline.after(within_s))
+
+    @property
+    def records(self) -> list[Path]:
+        return sorted((self.folder / "state" / "attempts").glob("*/bench.jsonl"))
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def run(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    assert isinstance(made.supervisor.acquire(deadline=Deadline.after(20)), Acquired)
+    yield made
+    made.supervisor.release(deadline=Deadline.after(30))
 
 
 def test_a_healthy_run_is_a_valid_point_with_its_raw_line(run: Bench) -> None:
@@ -69,8 +85,46 @@ def test_a_healthy_run_is_a_valid_point_with_its_raw_line(run: Bench) -> None:
 def test_each_run_writes_a_fresh_file(run: Bench) -> None:
     for _ in range(2):
         run(RECORD=str(REAL / "bench-healthy.jsonl"))
-    written = sorted((run.folder / "out").iterdir())
-    assert [1, 1] == [path.read_text().count("\n") for path in written]
+    assert [1, 1] == [path.read_text().count("\n") for path in run.records]
+
+
+def test_a_load_that_the_host_knows_is_read_and_not_run_again(run: Bench) -> None:
+    first = run(id="a-load-1", RECORD=str(REAL / "bench-healthy.jsonl"))
+    again = run(id="a-load-1", ENDS="a second run would end like this")
+    assert first == again
+    assert 1 == run.records[0].read_text().count("\n")
+
+
+def test_a_load_outlives_the_loss_of_the_host_and_is_found_again(run: Bench) -> None:
+    def lost() -> bool:
+        raise HostLost("gpu-1: the connection broke")
+
+    healthy = str(REAL / "bench-healthy.jsonl")
+    with pytest.raises(HostLost):
+        run(id="a-load-1", look=lost, RECORD=healthy, LASTS="1.5")
+    seen: list[str] = []
+
+    def look() -> bool:
+        seen.append(run.supervisor.status("a-load-1", deadline=Deadline.after(20)).state)
+        return False
+
+    assert run(id="a-load-1", look=look, RECORD=healthy, LASTS="1.5").point.valid
+    assert "running" == seen[0], "it went on meanwhile"
+    assert 1 == run.records[0].read_text().count("\n"), "and was the only one"
+
+
+def test_whoever_looks_may_end_it(run: Bench) -> None:
+    report = run(id="a-load-1", look=lambda: bool(run.records), LASTS="50", RECORD=str(REAL / "bench-healthy.jsonl"))
+    assert ("bench_invalid", "bench_serving was ended with its server") == (report.kind, report.why)
+    state = run.supervisor.status("a-load-1", deadline=Deadline.after(20))
+    assert "exited" == state.state
+
+
+def test_a_host_that_is_ours_no_more_is_no_fault_of_the_client(run: Bench) -> None:
+    run.supervisor.release(deadline=Deadline.after(30))
+    report = run()
+    assert ("bench_invalid", None) == (report.kind, report.raw)
+    assert "the host is not ours any more" in report.why
 
 
 def test_the_load_test_of_a_nan_server_is_invalid_and_shows_its_signs(run: Bench) -> None:
@@ -97,7 +151,8 @@ def test_a_client_that_never_ends_is_stopped_at_its_own_limit(run: Bench) -> Non
 
 def test_the_callers_own_deadline_is_not_swallowed(run: Bench) -> None:
     with pytest.raises(DeadlinePassed):
-        run(within_s=1.5, LASTS="50")
+        run(within_s=1.5, id="a-load-1", LASTS="50")
+    assert "exited" == run.supervisor.status("a-load-1", deadline=Deadline.after(20)).state
 
 
 @pytest.mark.parametrize("newer", ["", "temperature", NEWER])
@@ -114,7 +169,7 @@ def test_a_build_that_refuses_what_is_needed_is_a_fault_of_the_client(run: Bench
 
 
 def test_the_range_ratio_and_the_home_folder_are_said_outright(run: Bench) -> None:
-    out = run(RECORD=str(REAL / "bench-healthy.jsonl")).out
+    out = run(RECORD=str(REAL / "bench-healthy.jsonl")).out.splitlines()[0]
     assert "--random-range-ratio 1.0" in out
     assert f"--model {Path.home()}/model" in out
     assert "--output-details" in out
