@@ -175,10 +175,11 @@ def _wait_for(
             supervisor.stop(spec.id, deadline=Deadline.after(load.stop_s))
             break
         status = supervisor.status(spec.id, deadline=Deadline.after(load.call_s))
-        if status.state != "running":
-            ended = status.exit
+        ended = status.exit  # the daemon may yet have to see the end of what runs no more
+        if ended is None and status.state != "running" and not status.daemon_alive:
             break
-        pause(load.poll_s, limit)
+        if ended is None:
+            pause(load.poll_s, limit)
     if stopped and deadline.passed:
         raise DeadlinePassed(f"{supervisor.host.name}: the load test {spec.id} was stopped: its run is out of time")
     return _ran(ended, _said(supervisor.host, supervisor.log_path(spec.id), Deadline.after(load.call_s)), stopped)
