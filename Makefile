@@ -5,7 +5,8 @@ BIN    := .venv/bin
 READY  := .venv/.ready
 PYTEST := $(BIN)/pytest -m "not real and not chaos"
 CHAOS  := tests/tasks/remote tests/tasks/test_supervisor.py tests/flows/test_ways_out.py tests/flows/test_chaos.py \
-          tests/flows/test_prefect_end_to_end.py tests/flows/test_nightly.py tests/real/test_install.py
+          tests/flows/test_prefect_end_to_end.py tests/flows/test_nightly.py tests/flows/test_fleet.py \
+          tests/real/test_install.py
 WIDE   := -n auto --maxprocesses 4 --dist worksteal
 
 .DEFAULT_GOAL := help
@@ -39,7 +40,7 @@ bench: $(READY)  ## how fast the parts are, measured on this machine
 prefect: $(READY)  ## a Prefect server and a worker on this machine, until Ctrl-C
 	@$(BIN)/python -m deployments.serve
 
-deploy: $(READY)  ## deploy glm5-bringup and glm5-nightly to the server that runs
+deploy: $(READY)  ## deploy glm5-bringup, glm5-nightly and glm5-fleet to the server that runs
 	@$(BIN)/prefect work-pool inspect glm5 >/dev/null 2>&1 || $(BIN)/prefect --no-prompt work-pool create glm5 --type process
 	@BRINGUP_CHECKOUT=$(CURDIR) $(BIN)/prefect --no-prompt deploy --all --prefect-file deployments/prefect.yaml
 

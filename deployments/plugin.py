@@ -1,8 +1,8 @@
 """Why `prefect deployment run glm5-bringup` works from a checkout: a hook that Prefect calls while it is imported.
 
-Prefect wants `<flow>/<deployment>`. There is one flow here, so its name can be filled in. And where no API is
-configured but `make prefect` runs on this machine, Prefect's commands go there. Other programs are left alone: a
-`bringup run` depends on no server unless PREFECT_API_URL says so.
+Prefect wants `<flow>/<deployment>`. Each deployment here has a name of its own, so the flow's can be filled in. And
+where no API is configured but `make prefect` runs on this machine, Prefect's commands go there. Other programs are left
+alone: a `bringup run` depends on no server unless PREFECT_API_URL says so.
 
 Nothing inside Prefect is replaced: the hook completes `sys.argv`, which Prefect's command line reads later, and returns
 an environment variable. `[tool.prefect.plugins]` in pyproject.toml switches it on, in the checkout only.
@@ -16,10 +16,9 @@ from pathlib import Path
 
 from prefect.plugins import HookContext, SetupResult, register_hook
 
-__all__ = ["DEPLOYMENTS", "FLOW", "LOCAL_PORT", "PREFECT_TRIED", "completed", "local_api", "setup_environment"]
+__all__ = ["DEPLOYMENTS", "LOCAL_PORT", "PREFECT_TRIED", "completed", "local_api", "setup_environment"]
 
-FLOW = "glm5-bringup"
-DEPLOYMENTS = frozenset({"glm5-bringup", "glm5-nightly"})
+DEPLOYMENTS = {"glm5-bringup": "glm5-bringup", "glm5-nightly": "glm5-bringup", "glm5-fleet": "glm5-fleet"}  # to flow
 PREFECT_TRIED = "3.9.1"
 LOCAL_PORT = 4200
 
@@ -57,7 +56,8 @@ def completed(argv: Sequence[str]) -> list[str]:
         return list(argv)
     is_value = (before.startswith("-") and before not in _FLAGS for before in argv[2:])
     words = zip(argv[3:], is_value, strict=False)
-    return [*argv[:3], *(f"{FLOW}/{word}" if word in DEPLOYMENTS and not value else word for word, value in words)]
+    full = {name: f"{flow}/{name}" for name, flow in DEPLOYMENTS.items()}
+    return [*argv[:3], *(word if value else full.get(word, word) for word, value in words)]
 
 
 def _is_prefect(argv: Sequence[str]) -> bool:

@@ -1,8 +1,10 @@
 """Why `make prefect` is one command: a Prefect server and a worker on this machine, started and stopped together.
 
-Loopback only, and nothing is sent to a third party, by the server or by the pages it serves.
+On loopback, unless it is told another address, and then only with a password. Nothing is sent to a third party, by the
+server or by the pages it serves. (Their link "Switch to V2 UI" leads to pages that do.)
 """
 
+import ipaddress
 import os
 import socket
 import subprocess
@@ -18,17 +20,19 @@ from deployments.plugin import LOCAL_PORT
 from deployments.worker import working
 from tasks.deadline import Deadline, pause
 
-__all__ = ["environment", "main", "serving"]
+__all__ = ["AUTH", "environment", "main", "serving"]
+
+AUTH = "PREFECT_SERVER_API_AUTH_STRING"
 
 _HEALTHY_S = 120.0   # 8 s on an idle machine; the first start also makes the database
 
 _WELCOME = """
-  look    http://127.0.0.1:{port}
+  look    {url}
 {export}  deploy  make deploy
   run     . .venv/bin/activate && prefect deployment run glm5-bringup
   end     Ctrl-C
 """
-_EXPORT = "  first   export PREFECT_API_URL=http://127.0.0.1:{port}/api\n"
+_EXPORT = "  first   export PREFECT_API_URL={url}/api{auth}\n"
 
 
 def main(
@@ -41,6 +45,13 @@ def main(
             "Default: SQLite in Prefect's home.",
         ),
     ] = None,
+    host: Annotated[
+        str,
+        typer.Option(
+            envvar="PREFECT_SERVER_API_HOST",
+            help=f"Address to listen on. Any but loopback needs a password, user:password in {AUTH}.",
+        ),
+    ] = "127.0.0.1",
     with_worker: Annotated[bool, typer.Option("--worker/--no-worker", help="Start a worker too.")] = True,
 ) -> None:
     """Run a Prefect server and one worker until Ctrl-C.
@@ -48,17 +59,20 @@ def main(
     Example: python -m deployments.serve --port 4300
     """
     take_signals()
-    if not _is_free(port):
+    if not _is_loopback(host) and not os.environ.get(AUTH):
+        typer.echo(f"{host} can be reached by others: set {AUTH} to user:password, or listen on loopback", err=True)
+        raise typer.Exit(2)
+    if not _is_free(host, port):
         typer.echo(f"port {port} is taken: end what listens there, or choose another with --port", err=True)
         raise typer.Exit(2)
-    env = environment(os.environ, port, database)
+    env = environment(os.environ, port, database, host=host)
     try:
         with serving(env) as server:
             if not with_worker:
                 first_to_end(server)
                 raise typer.Exit(1)
             with working(env) as worker:
-                typer.echo(_WELCOME.format(port=port, export="" if port == LOCAL_PORT else _EXPORT.format(port=port)))
+                typer.echo(_welcome(env))
                 ended = first_to_end(server, worker)
                 typer.echo(f"the {'server' if ended is server else 'worker'} ended by itself", err=True)
                 raise typer.Exit(1)
@@ -66,30 +80,58 @@ def main(
         typer.echo("stopped: runs, worker, server")
 
 
-def environment(base: Mapping[str, str], port: int, database: str | None = None) -> dict[str, str]:
-    """`base` plus what server, worker and runs have to agree on.
+def _welcome(env: Mapping[str, str]) -> str:
+    url = env["PREFECT_API_URL"].removesuffix("/api")
+    found_anyway = url == f"http://127.0.0.1:{LOCAL_PORT}" and AUTH not in env
+    auth = f' PREFECT_API_AUTH_STRING="${AUTH}"' if AUTH in env else ""
+    return _WELCOME.format(url=url, export="" if found_anyway else _EXPORT.format(url=url, auth=auth))
 
-    Source: with another port than 4200 the pages call 4200 all the same unless PREFECT_UI_API_URL says otherwise
-    (prefect#18895); DO_NOT_TRACK alone leaves the server's own telemetry on; the pages of the v2 UI call a third party.
+
+def environment(
+    base: Mapping[str, str], port: int, database: str | None = None, *, host: str = "127.0.0.1"
+) -> dict[str, str]:
+    """`base` plus what server, worker and runs have to agree on. The server's password is the clients', too.
+
+    Source: the pages call port 4200 of loopback unless PREFECT_UI_API_URL says otherwise (prefect#18895); a bare path
+    means where the page came from, so it holds on any port, behind a tunnel or proxy too. DO_NOT_TRACK alone leaves the
+    server's own telemetry on; the pages of the v2 UI call a third party.
     """
-    api = f"http://127.0.0.1:{port}/api"
     chosen = {"PREFECT_SERVER_DATABASE_CONNECTION_URL": database} if database else {}
+    if AUTH in base:
+        chosen["PREFECT_API_AUTH_STRING"] = base[AUTH]
     return {
         **base,
         **chosen,
-        "PREFECT_API_URL": api,
-        "PREFECT_UI_API_URL": api,
+        "PREFECT_SERVER_API_HOST": host,
+        "PREFECT_API_URL": f"http://{_reached_at(host)}:{port}/api",
+        "PREFECT_UI_API_URL": "/api",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
         "PREFECT_SERVER_UI_V2_ENABLED": "false",
     }
 
 
+def _is_loopback(host: str) -> bool:
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
+
+
+def _reached_at(host: str) -> str:
+    """Where this machine's own clients find a server that listens on `host`."""
+    with suppress(ValueError):
+        address = ipaddress.ip_address(host)
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        return f"[{host}]" if address.version == 6 else host
+    return host
+
+
 @contextmanager
 def serving(env: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """A server that answers on the port of `PREFECT_API_URL`; it ends on the way out."""
     api = httpx.URL(env["PREFECT_API_URL"])
-    server = start(env, "server", "start", "--host", "127.0.0.1", "--port", str(api.port))
+    host = env["PREFECT_SERVER_API_HOST"]
+    server = start(env, "server", "start", "--host", host, "--port", str(api.port))
     try:
         _wait_healthy(server, f"{api}/health", Deadline.after(_HEALTHY_S))
         yield server
@@ -112,11 +154,12 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)   # as the server does: TIME_WAIT is no listener
-        with suppress(OSError):
-            probe.bind(("127.0.0.1", port))
+def _is_free(host: str, port: int) -> bool:
+    with suppress(OSError):
+        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, proto) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)   # as the server does: TIME_WAIT is no listener
+            probe.bind(address)
             return True
     return False
 

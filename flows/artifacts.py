@@ -1,7 +1,7 @@
 """What the Prefect UI shows of a run beside its states: the path, a page an attempt, progress, and the winner."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -17,13 +17,26 @@ from prefect.client.orchestration import get_client
 from tasks.picture import draw_text
 from tasks.pure.draw import run_tree
 from tasks.pure.explain import explain
+from tasks.pure.fleet import FleetRow, fleet_headline, table_rows
 from tasks.pure.record import Attempt, RunRecord
 from tasks.pure.report import WIDTH, actual_backend, attempt_page, block, branch_rows, command, headline
 from tasks.runlog import log
 from tasks.session import Progress
 
-__all__ = ["Bars", "name_attempt", "quietly", "show_attempt", "show_branch", "show_winner"]
+__all__ = [
+    "ROW_KEY",
+    "Bars",
+    "FleetBar",
+    "name_attempt",
+    "quietly",
+    "show_attempt",
+    "show_branch",
+    "show_fleet",
+    "show_row",
+    "show_winner",
+]
 
+ROW_KEY = "row"
 _BRANCH = {  # heading -> column of branch_rows; what was asked, the widest, stands on the attempts' pages
     "#": "attempt", "rung": "rung", "backend": "actual backend", "outcome": "outcome", "then": "move",
     "reason": "reason", "s": "seconds",
@@ -48,6 +61,16 @@ def show_branch(record: RunRecord) -> None:
     if tree:
         parts.append("\n".join(block(draw_text(tree, width=WIDTH))))
     create_markdown_artifact(key="path", markdown="\n\n".join(parts) + "\n", description="why, and the path taken")
+
+
+def show_row(row: FleetRow) -> None:
+    """The run in one row; a fleet's table is made of these, wherever its runs ran."""
+    create_table_artifact(key=ROW_KEY, table=[row.model_dump(mode="json")], description=row.headline)
+
+
+def show_fleet(rows: Sequence[FleetRow]) -> None:
+    """The table of all hosts."""
+    create_table_artifact(key="fleet", table=table_rows(rows), description=fleet_headline(rows))
 
 
 def show_attempt(attempt: Attempt) -> None:
@@ -101,3 +124,19 @@ class Bars:
             assert isinstance(made, UUID)
             self._bar = (what, made)
         self._broken = False
+
+
+class FleetBar:
+    """How many hosts of a fleet have ended."""
+
+    def __init__(self) -> None:
+        self._bar: UUID | None = None
+
+    def show(self, ended: int, hosts: int) -> None:
+        done, text = round(100 * ended / hosts, 1), f"{ended} of {hosts} hosts have ended"
+        if self._bar:
+            update_progress_artifact(self._bar, done, description=text)
+            return
+        made = create_progress_artifact(done, key="fleet-progress", description=text)
+        assert isinstance(made, UUID)
+        self._bar = made

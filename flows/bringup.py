@@ -13,10 +13,12 @@ from prefect.client.schemas.objects import State
 from prefect.events import emit_event
 from prefect.states import Completed
 
+from flows.artifacts import quietly, show_row
 from flows.listeners import LISTENERS
 from flows.run import Run, RunEnd
 from settings.inputs import DEFAULT_LADDER, Inputs, load_inputs
 from tasks.install import WantedBuild
+from tasks.pure.fleet import row_of
 from tasks.pure.record import Build, Halt, HostSummary, LadderRef, RunRecord, Source, SuiteRef
 from tasks.pure.redact import Redactor
 from tasks.pure.resume import reopened
@@ -105,6 +107,7 @@ def _skipped(root: Path, last: RunRecord) -> State[RunEnd]:
     what = last.source.commit or last.source.ref if last.source else ""
     note = f"skipped: {what} on the same host came to '{last.outcome}' in {last.run_id}, and nothing has changed"
     get_run_logger().info(note)
+    quietly(lambda: show_row(row_of(last).model_copy(update={"state": "Skipped", "headline": note})))
     end = RunEnd(last.outcome, str(root / last.run_id), Halt(reason=note, by="user"))
     return Completed(name="Skipped", message=note, data=end)
 

@@ -8,6 +8,7 @@ import typer
 
 from flows.cli_diagnose import diagnose
 from flows.cli_export import export
+from flows.cli_fleet import fleet
 from flows.cli_history import compare, history
 from flows.cli_host import status, stop
 from flows.cli_judge import judge
@@ -35,6 +36,7 @@ app = typer.Typer(
 
 app.command()(run)
 app.command()(rehearse)
+app.command()(fleet)
 app.command()(status)
 app.command()(stop)
 app.command()(show)

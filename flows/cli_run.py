@@ -20,7 +20,7 @@ from settings.inputs import DEFAULT_LADDER, Inputs, load_inputs
 from settings.source import BadInput, find
 from settings.story import ladder_of, load_story
 from settings.target import Target
-from settings.words import EXIT_OF, ExitCode
+from tasks.pure.names import exit_code
 from tasks.pure.pace import pace
 from tasks.pure.record import RunRecord
 from tasks.pure.visible import visible
@@ -28,7 +28,7 @@ from tasks.repeat import records
 from tasks.resume import anywhere, check_same, to_resume
 from tasks.store import read_record, runs_root
 
-__all__ = ["rehearse", "run"]
+__all__ = ["quiet_prefect", "rehearse", "run"]
 
 RunsDir = Annotated[str | None, typer.Option("--runs", help="folder for records; default $BRINGUP_HOME/runs or ./runs")]
 _LOOKED_AT = 100  # earlier runs, for the usual times
@@ -92,7 +92,7 @@ def _go(
         root.mkdir(parents=True, exist_ok=True)
     except OSError as e:
         raise BadInput(root, "", f"cannot hold runs: {e.strerror}") from e
-    _quiet_prefect()
+    quiet_prefect()
     live = Live(_screen(inputs, root, resume), quiet=as_json)
     try:
         with live:
@@ -115,13 +115,12 @@ def _go(
     folder = Path(end.folder) if isinstance(end, RunEnd) else live.folder
     assert folder is not None
     record = read_record(folder)
-    assert record.halt is not None
     if as_json:
         print(record.model_dump_json(ensure_ascii=True))
     else:
         _show(record, folder, state.message if state.name == "Skipped" else None)
     sys.stdout.flush()
-    raise typer.Exit(ExitCode.PREFLIGHT if record.halt.by == "preflight" else EXIT_OF[record.outcome])
+    raise typer.Exit(exit_code(record))
 
 
 def _screen(inputs: Inputs, root: Path, resume: str | None) -> Screen:
@@ -156,7 +155,7 @@ def _show(record: RunRecord, folder: Path, note: str | None) -> None:
         )  # fmt: skip
 
 
-def _quiet_prefect() -> None:
+def quiet_prefect() -> None:
     """Our own display tells the run; Prefect's console lines would be a second telling. No telemetry."""
     for name, value in {
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",

@@ -8,7 +8,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
 from prefect.utilities.annotations import quote
 
-from flows.artifacts import Bars, quietly, show_branch, show_winner
+from flows.artifacts import Bars, quietly, show_branch, show_row, show_winner
 from flows.attempt import attempt, result_of, signal_behind
 from flows.listeners import SHOW
 from settings.inputs import Inputs
@@ -23,9 +23,10 @@ from tasks.opening import HostBusy, open_session, remember_build, seen_build
 from tasks.publish import publish
 from tasks.pure.capabilities import Capabilities
 from tasks.pure.expect import cannot_serve, not_there
+from tasks.pure.fleet import row_of
 from tasks.pure.ladder_plan import check_args
 from tasks.pure.lock import differences, lock_of, lock_toml, replay
-from tasks.pure.names import RUN_STATES
+from tasks.pure.names import run_state
 from tasks.pure.plan import LaunchPlan, Unspellable, Wanted, build_plan
 from tasks.pure.record import Attempt, Build, Halt, Move, RunRecord
 from tasks.pure.regression import compare_with_history, good_runs
@@ -97,7 +98,7 @@ class Run:
         self._ended(end)
         self.compare()
         self._tell()
-        name = RUN_STATES.get(end.outcome, str(end.outcome).capitalize())
+        name = run_state(end.outcome)
         if name != "Serving":  # no value: under a worker Prefect turns a failed state into an exception, its text
             return Failed(name=name, message=headline(self.record))
         return Completed(
@@ -299,6 +300,7 @@ class Run:
         """Lock and artifacts. Record and page are written by now."""
         if self.record.winner:
             quietly(lambda: self.folder.write_lock(lock_toml(lock_of(self.record))))
+        quietly(lambda: show_row(row_of(self.record)))
         quietly(lambda: show_branch(self.record))
         quietly(lambda: show_winner(self.record, self.folder.path))
         if self.inputs.settings.publish:
@@ -315,7 +317,8 @@ class Run:
 
 
 def _planned(session: Session, capabilities: Capabilities, wanted: Try) -> LaunchPlan | Unspellable:
-    port = {} if session.settings.api_port is None else {"port": session.settings.api_port}
+    chosen = session.target.api_port or session.settings.api_port
+    port = {} if chosen is None else {"port": chosen}
     return build_plan(
         Wanted(wanted.rung, {**port, **wanted.args}, wanted.env), session.engine, capabilities,
         python=session.target.python, model=session.target.model,

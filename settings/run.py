@@ -25,7 +25,7 @@ class RunSettings(BaseSettings):
     _no_truth = truths_refused()
     _no_size = sizes_refused()
 
-    api_port: int | None = Field(None, ge=1, le=65_535, description="the server's port where the ladder sets none")
+    api_port: int | None = Field(None, ge=1, le=65_535, description="server's port where ladder and target set none")
     poll_s: float = Field(1.0, gt=0, le=30, description="seconds between two looks at a starting server")
     doom_grace_s: float = Field(3.0, ge=0, description="seconds that a doomed server may still write its reason")
     quiet_s: dict[Phase, float] = Field({}, description="seconds of silence believed in, instead of the engine file's")

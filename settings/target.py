@@ -44,6 +44,7 @@ class Target(BaseSettings):
     state_dir: str = Field("~/.glm5-bringup", min_length=1, description="folder there for the supervisor (mode 0700)")
     model: str = Field(min_length=1, description="model path on the host, or hub id")
     gpus: int = Field(0, ge=0, le=1024, description="GPUs that a run takes; 0 = none (CPU)")
+    api_port: int | None = Field(None, ge=1, le=65_535, description="the server's port, where the ladder sets none")
     recipe: str | None = Field(None, description="how builds get there: name in settings/recipes/, or a path")
     lease_s: float = Field(90.0, ge=1, le=604_800, description="seconds a server outlives its orchestrator")
 

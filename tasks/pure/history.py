@@ -5,7 +5,7 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from tasks.pure.names import RUN_STATES, state_name
+from tasks.pure.names import run_state, state_name
 from tasks.pure.record import Attempt, BenchPoint, RunRecord
 from tasks.pure.report import actual_backend
 
@@ -54,7 +54,7 @@ def _row(run: RunRecord) -> dict[str, Any]:
         "version": run.build.version,
         "commit": run.build.commit,
         "outcome": str(run.outcome),
-        "state": RUN_STATES.get(run.outcome, str(run.outcome).capitalize()),
+        "state": run_state(run.outcome),
         "rung": won.rung if won else None,
         "backend": actual_backend(won) if won else None,
         "wall_s": (ended - run.started_at).total_seconds() if ended else None,

@@ -1,9 +1,9 @@
 """The short words that a person reads in the Prefect UI in place of a kind (contracts §8)."""
 
-from settings.words import AttemptOutcome, RunOutcome
-from tasks.pure.record import Diagnosis
+from settings.words import EXIT_OF, AttemptOutcome, ExitCode, RunOutcome
+from tasks.pure.record import Diagnosis, RunRecord
 
-__all__ = ["RUN_STATES", "state_name"]
+__all__ = ["exit_code", "run_state", "state_name"]
 
 _BY_KIND = {
     "nan": "NaN",
@@ -21,7 +21,7 @@ _BY_KIND = {
     "accuracy": "Accuracy",
 }
 
-RUN_STATES = {
+_RUN_STATES = {
     RunOutcome.SERVING: "Serving",
     RunOutcome.SERVING_UNMEASURED: "Serving",
     RunOutcome.SERVING_BELOW_SLO: "Serving",
@@ -44,3 +44,14 @@ def state_name(outcome: AttemptOutcome, diagnosis: Diagnosis | None) -> str:
     if diagnosis.kind.startswith("oom_") or diagnosis.kind == "host_oom":
         return "OOM"
     return _BY_KIND.get(diagnosis.kind, "Crash")
+
+
+def run_state(outcome: RunOutcome) -> str:
+    """The name of a run's Prefect state, e.g. "Host busy"."""
+    return _RUN_STATES.get(outcome, str(outcome).replace("_", " ").capitalize())
+
+
+def exit_code(record: RunRecord) -> ExitCode:
+    """What `bringup run` ends with (contracts §3)."""
+    refused = record.halt is not None and record.halt.by == "preflight"
+    return ExitCode.PREFLIGHT if refused else EXIT_OF[record.outcome]

@@ -8,7 +8,7 @@ from settings.ladder import ArgValue
 from settings.words import AttemptOutcome, RunOutcome
 from tasks.pure.decode_page import DECODE_COLUMNS, decode_rows, figures_note
 from tasks.pure.load_page import LOAD_COLUMNS, load_notes, load_rows
-from tasks.pure.names import RUN_STATES, state_name
+from tasks.pure.names import run_state, state_name
 from tasks.pure.record import Attempt, RunRecord
 from tasks.pure.visible import visible
 
@@ -34,7 +34,7 @@ WIDTH = 72  # columns of code that Prefect's pages show without scrolling sidewa
 
 def headline(record: RunRecord) -> str:
     """One sentence, e.g. "Serving on bf16-kv after NaN on auto, flashmla-sparse, trtllm; 41 min"."""
-    state = RUN_STATES.get(record.outcome, str(record.outcome).capitalize())
+    state = run_state(record.outcome)
     failed: dict[str, list[str]] = {}
     for a in record.attempts:
         if a.outcome is AttemptOutcome.FAILED:

@@ -13,7 +13,9 @@ import pytest
 import yaml
 from prefect.plugins import HookContext
 
-from deployments.plugin import DEPLOYMENTS, FLOW, PREFECT_TRIED, completed, local_api, setup_environment
+from deployments.plugin import DEPLOYMENTS, PREFECT_TRIED, completed, local_api, setup_environment
+from flows.bringup import bringup
+from flows.fleet import fleet
 
 ROOT = Path(__file__).resolve().parents[2]
 SHORT = "prefect deployment run glm5-bringup"
@@ -30,6 +32,7 @@ FULL = "prefect deployment run glm5-bringup/glm5-bringup"
         ("prefect deployment run -p keep=1 glm5-nightly", "prefect deployment run -p keep=1 glm5-bringup/glm5-nightly"),
         ("prefect deployment inspect glm5-nightly", "prefect deployment inspect glm5-bringup/glm5-nightly"),
         ("prefect deployments run glm5-bringup", "prefect deployments run glm5-bringup/glm5-bringup"),
+        ("prefect deployment run glm5-fleet", "prefect deployment run glm5-fleet/glm5-fleet"),
     ],
 )
 def test_the_short_name_is_completed(typed: str, read: str) -> None:
@@ -104,9 +107,11 @@ def test_no_server_means_none(version_server: HTTPServer) -> None:
 def test_what_is_written_down_twice_agrees() -> None:
     declared = yaml.safe_load((ROOT / "deployments/prefect.yaml").read_text())
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert {d["name"] for d in declared["deployments"]} == DEPLOYMENTS
+    assert {d["name"] for d in declared["deployments"]} == set(DEPLOYMENTS)
+    assert {d["entrypoint"] for d in declared["deployments"]} == {"flows.bringup.bringup", "flows.fleet.fleet"}
+    assert {bringup.name, fleet.name} == set(DEPLOYMENTS.values())
     assert f"prefect=={PREFECT_TRIED}" in project["project"]["dependencies"]
-    assert (PREFECT_TRIED, FLOW) == (declared["prefect-version"], declared["name"])
+    assert (PREFECT_TRIED, bringup.name) == (declared["prefect-version"], declared["name"])
     assert ["deployments.plugin"] == [e.value for e in entry_points(group="prefect.plugins", name="glm5-bringup")]
 
 

@@ -139,11 +139,11 @@ def machine(prefect_server: dict[str, str], tmp_path: Path) -> Machine:
     )
 
 
-def rehearsal_target(path: Path, story: Path, **fields: object) -> Path:
+def rehearsal_target(path: Path, story: Path, host: str | None = None, /, **fields: object) -> Path:
     """A target file like the shipped rehearsal's, with other fields: a real host, as far as anybody can tell."""
     here = str(SETTINGS_DIR / "targets")
     shipped = tomllib.loads((SETTINGS_DIR / "targets/rehearsal.toml").read_text().replace("{here}", here))
-    env = {**shipped.pop("env"), "REHEARSAL_STORY": str(story)}
+    env = {**shipped.pop("env"), "REHEARSAL_STORY": str(story)} | ({"REHEARSAL_HOST": host} if host else {})
     values = {**shipped, "python": sys.executable, **fields}
     lines = [f"{name} = {json.dumps(value)}" for name, value in values.items()]
     lines += ["[env]", *(f"{name} = {json.dumps(value)}" for name, value in env.items())]

@@ -1,0 +1,92 @@
+"""The flow of many hosts: one run of `glm5-bringup` a host, waited for, and one table at the end."""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from prefect import flow, get_run_logger, runtime
+from prefect.client.base import ServerType
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.objects import State
+from prefect.states import Completed, Failed
+
+from flows.artifacts import FleetBar, quietly, show_fleet
+from flows.crew import Crew, Processes, Workers, workers_online
+from flows.listeners import LISTENERS
+from flows.muster import Muster
+from settings.inputs import DEFAULT_LADDER, load_ladder
+from settings.source import BadInput
+from settings.words import ExitCode
+from tasks.fleet import sorted_out, target_files
+from tasks.pure.fleet import fleet_headline, worst
+from tasks.resume import anywhere
+from tasks.runlog import Listener
+
+__all__ = ["fleet"]
+
+_BESIDE_S = 3600.0  # what a run may take beside its ladder's budget: an install, and its end
+
+
+@flow(name="glm5-fleet", retries=0, persist_result=False)
+def fleet(
+    targets: list[str], ladder: str = DEFAULT_LADDER, runs: str | None = None, at_once: int = 8, keep: bool = False,
+    ref: str | None = None, force: bool = False,
+) -> State[None]:  # fmt: skip
+    """Bring a model up on many hosts: a run of its own for each, and one table in the end.
+
+    Args:
+        targets: names in settings/targets/, paths, folders (each .toml in them) or patterns like `hosts/*.toml`
+        ladder: name in settings/ladders/, or a path: the decision tree
+        runs: folder for records and logs on the worker's machine; default `$BRINGUP_HOME/runs` or `./runs`
+        at_once: how many hosts are worked on at the same time
+        keep: leave each server running after it passed (end it with `bringup stop`)
+        ref: branch, tag, commit, release or wheel: install it on each host first, by its target's recipe
+        force: run a host even where its last run had the same build
+    """
+    if at_once < 1:
+        raise BadInput("fleet", "at_once", f"is {at_once}: no host would ever begin")
+    patience_s = load_ladder(ladder).budget.wall_s + _BESIDE_S  # a slip in the ladder is not each host's
+    hosts, refused = sorted_out(target_files(targets), ladder)
+    asked = {"ladder": anywhere(ladder), "runs": runs, "keep": keep, "ref": ref, "force": force}
+    with get_client(sync_client=True) as client, tempfile.TemporaryDirectory() as folder:
+        muster = Muster(
+            hosts, refused, _crew(client, Path(folder)), asked, hear=_listener(), at_once=at_once,
+            patience_s=patience_s,
+        )  # fmt: skip
+        try:
+            muster.wait()
+        except BaseException:
+            muster.dismiss()
+            raise
+        finally:
+            rows = muster.rows
+            quietly(lambda: show_fleet(rows))
+            for listener in LISTENERS.get():
+                listener("fleet.ended", {"rows": rows})
+    text = fleet_headline(rows)
+    if worst(rows) is ExitCode.SERVING:
+        return Completed(name="Serving", message=text)
+    return Failed(name=text.partition(";")[0], message=text)  # the rows stand in the table
+
+
+def _crew(client: SyncPrefectClient, folder: Path) -> Crew:
+    own = client.server_type is ServerType.EPHEMERAL  # no worker ever asks there
+    online = 0 if own else workers_online(client)
+    if online:
+        return Workers(client, f"{runtime.flow_run.get_id()}-{runtime.flow_run.get_run_count()}", online)
+    return Processes(str(client.api_url), folder)
+
+
+def _listener() -> Listener:
+    """Into the run's log, onto its progress bar, and to who else hears."""
+    logger, bar = get_run_logger(), FleetBar()
+
+    def hear(event: str, facts: Mapping[str, Any]) -> None:
+        logger.info("%s %s", event, " ".join(f"{key}={value}" for key, value in facts.items()))
+        if event == "fleet.host":
+            quietly(lambda: bar.show(facts["ended"], facts["hosts"]))
+        for listener in LISTENERS.get():
+            listener(event, facts)
+
+    return hear
