@@ -45,9 +45,10 @@ def _rungs(target: str, runs: Sequence[RunRecord]) -> Chart:
     names = sorted({name for _, name in served}, key=lambda name: (name != _OPEN, name != _NONE, name))
 
     def draw(axes: "Axes") -> None:
-        for run, name in served:
+        for row, name in enumerate(names):
             mark, colour, fill = _MARKS.get(name, _SERVED)
-            axes.plot([_when(run)], [names.index(name)], mark, color=colour, markerfacecolor=fill, clip_on=False)
+            when = [_when(run) for run, its in served if its == name]
+            axes.plot(when, [row] * len(when), mark, color=colour, markerfacecolor=fill, clip_on=False)
         axes.set_yticks(range(len(names)), [visible(name)[:24] for name in names])
         axes.set_ylim(-0.6, len(names) - 0.4)
         _marks(axes, runs)

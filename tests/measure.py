@@ -3,11 +3,13 @@
 Run it on an idle machine; on a busy one each figure is the load's, not ours.
 """
 
+import json
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from settings.catalogue import shipped_catalogue
@@ -18,6 +20,8 @@ from tasks.diagnose import diagnose_file
 __all__ = ["main"]
 
 BRINGUP = Path(sys.executable).with_name("bringup")
+RECORD = next((Path(__file__).parent / "records").glob("*/record.json"))
+RUNS = 3000  # eight years of nights
 ORDINARY = Path(__file__).parent / "corpus/real/cpu-0.5.23-healthy.log"
 
 
@@ -25,6 +29,14 @@ def main(size_mb: int) -> None:
     """Print the table; the log that is read has `size_mb` million bytes of a healthy server's lines."""
     _show("bringup --help", _best(lambda: _run(str(BRINGUP), "--help")), "s")
     _show("bringup ladder check glm5-sm120", _best(lambda: _run(str(BRINGUP), "ladder", "check", "glm5-sm120")), "s")
+    with tempfile.TemporaryDirectory() as folder:
+        _write_runs(Path(folder), RUNS)
+        listed = _best(lambda: _run(str(BRINGUP), "history", "--runs", folder, "--json"))
+        _show(f"bringup history, {RUNS} records", listed, "s")
+        shown = _best(lambda: _run(str(BRINGUP), "show", "--runs", folder))
+        _show(f"bringup show among {RUNS} records", shown, "s")
+        drawn = _best(lambda: _run(str(BRINGUP), "report", "--history", "--runs", folder), tries=1)
+        _show(f"bringup report --history, {RUNS} records", drawn, "s")
     with tempfile.TemporaryDirectory() as folder:
         log, words = Path(folder, "log"), Path(folder, "literals")
         size = _write_log(log, size_mb * 1_000_000)
@@ -34,6 +46,19 @@ def main(size_mb: int) -> None:
         ours = _best(lambda: diagnose_file(str(log), catalogue, milestones))
         _show(f"grep -F with the catalogue's literals, {size_mb} MB", size / 1e6 / grep, "MB/s")
         _show(f"diagnose, {size_mb} MB", size / 1e6 / ours, "MB/s")
+
+
+def _write_runs(root: Path, count: int) -> None:
+    """The same run night after night, every fourth of them without a winner."""
+    record = json.loads(RECORD.read_text())
+    for n in range(count):
+        at = datetime(2024, 1, 1, 2, tzinfo=UTC) + timedelta(hours=8 * n)
+        run = f"{at:%Y%m%d-%H%M%S}-rehearsal-{n:04x}"
+        lost = {"winner": None, "outcome": "exhausted"} if n % 4 == 3 else {}
+        folder = root / run
+        folder.mkdir()
+        times = {"started_at": at.isoformat(), "ended_at": (at + timedelta(minutes=41)).isoformat()}
+        (folder / "record.json").write_text(json.dumps({**record, "run_id": run, **times, **lost}))
 
 
 def _literals() -> list[str]:

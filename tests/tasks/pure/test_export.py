@@ -2,7 +2,9 @@
 
 import re
 import shlex
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,22 @@ def test_the_units_have_limits_a_restart_policy_and_a_check_that_means_decode() 
     assert files["health.py"] == "the check"
 
 
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed here")
+@pytest.mark.parametrize(("slip", "said"), [("", ""), ("Restrat=no", "Restrat")])
+def test_systemd_itself_finds_nothing_wrong_with_the_units(tmp_path: Path, slip: str, said: str) -> None:
+    lock = _lock((sys.executable, *AWKWARD), {"X": "50% $y"}, ("HF_TOKEN",))
+    files = systemd_files(lock, "", folder=str(tmp_path))
+    for name, text in files.items():
+        (tmp_path / name).write_text(text.replace("[Unit]", f"[Unit]\n{slip}"))
+    units = [str(tmp_path / name) for name in files if name.endswith((".service", ".timer"))]
+    ran = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", *units],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    told = ran.stdout + ran.stderr
+    assert (0, "") == (ran.returncode, told) if not slip else said in told
+
+
 @pytest.mark.parametrize("kind", ["shell", "systemd"])
 def test_no_value_of_a_hidden_variable_is_asked_of_anybody_but_its_file(kind: str) -> None:
     lock = lock_of(RECORD)
@@ -67,7 +85,13 @@ def test_no_value_of_a_hidden_variable_is_asked_of_anybody_but_its_file(kind: st
     assert all(name in whole for name in lock.server.hidden)
 
 
-def words_of(unit: str) -> list[str]:
-    """The words of ExecStart as systemd reads them: its quotes are a shell's, `%%` and `$$` stand for one."""
-    line = next(line for line in unit.splitlines() if line.startswith("ExecStart="))
-    return [w.replace("%%", "%").replace("$$", "$") for w in shlex.split(line.removeprefix("ExecStart="))]
+def variables_of(unit: str) -> dict[str, str]:
+    """What the unit's Environment= lines set, as systemd reads them."""
+    lines = [line.removeprefix("Environment=") for line in unit.splitlines() if line.startswith("Environment=")]
+    return dict(shlex.split(line)[0].replace("%%", "%").split("=", 1) for line in lines)
+
+
+def words_of(unit: str, key: str = "ExecStart") -> list[str]:
+    """The words of a command as systemd reads them: its quotes are a shell's, `%%` and `$$` stand for one."""
+    line = next(line for line in unit.splitlines() if line.startswith(f"{key}="))
+    return [w.replace("%%", "%").replace("$$", "$") for w in shlex.split(line.removeprefix(f"{key}="))]
