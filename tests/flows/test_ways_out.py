@@ -68,14 +68,14 @@ def test_a_second_run_ends_host_busy_and_names_the_first(machine: Machine, loadi
         assert machine.processes() != []
     finally:
         os.killpg(first.pid, signal.SIGINT)
-        first.wait(timeout=60)
+        first.wait(timeout=180)
 
 
 def test_ctrl_c_in_mid_load_stops_the_server_and_says_so(machine: Machine, loading: str) -> None:
     run = machine.begin("run", "--target", loading)
     machine.until_event("server.launched")
     os.kill(run.pid, signal.SIGINT)
-    _, said = run.communicate(timeout=60)
+    _, said = run.communicate(timeout=180)
     assert run.returncode == ExitCode.INTERRUPTED, said
     assert "Traceback" not in said
     wait_for(lambda: not machine.processes(), LEASE_S + 60, "an empty host")
@@ -94,7 +94,7 @@ def test_many_ctrl_c_in_a_row_end_it_no_worse_than_one(machine: Machine, loading
         run.send_signal(signal.SIGINT)  # nothing is sent to a process that is known to have ended
         return run.poll() is not None
 
-    wait_for(ended, 60, "the end of the run")
+    wait_for(ended, 180, "the end of the run")
     _, said = run.communicate(timeout=10)
     assert "Traceback" not in said
     # The last of them may strike when Python has nothing left to catch it with: to a shell both are 130.
