@@ -1,12 +1,7 @@
-"""The flow: what is asked for, by whom and of which build; the run itself is in flows/run.py."""
+"""The flow: what is asked for, by whom and of which build; a sitting of it is in flows/sitting.py."""
 
-import os
-import secrets
-import socket
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from prefect import flow, get_run_logger, runtime
 from prefect.client.schemas.objects import State
@@ -14,18 +9,17 @@ from prefect.events import emit_event
 from prefect.states import Completed
 
 from flows.artifacts import quietly, show_row
-from flows.listeners import LISTENERS
+from flows.confirm import confirm as confirm_regression
 from flows.run import Run, RunEnd
+from flows.sitting import new_run, redactor_of, sitting
 from settings.inputs import DEFAULT_LADDER, Inputs, load_inputs
-from tasks.install import WantedBuild
+from tasks.install import WantedBuild, same_build
 from tasks.pure.fleet import row_of
-from tasks.pure.record import Build, Halt, HostSummary, LadderRef, RunRecord, Source, SuiteRef
-from tasks.pure.redact import Redactor
+from tasks.pure.record import Halt, RunRecord
 from tasks.pure.resume import reopened
 from tasks.pure.tell import news
 from tasks.repeat import recipe_of, records, resolve_and_compare
 from tasks.resume import asked, check_same, run_of_flow, to_resume
-from tasks.runlog import RunLog
 from tasks.store import RunFolder, runs_root
 
 __all__ = ["RunEnd", "bringup"]
@@ -41,7 +35,7 @@ def _run_name() -> str:
 def bringup(
     target: str = "rehearsal", ladder: str = DEFAULT_LADDER, runs: str | None = None, keep: bool = False,
     lock: str | None = None, resume: str | None = None, again: bool = False, ref: str | None = None,
-    force: bool = False,
+    force: bool = False, confirm: bool = False,
 ) -> State[RunEnd]:  # fmt: skip
     """Bring a model up on a host: try the ladder's rungs until one serves right tokens, and say why.
 
@@ -57,39 +51,31 @@ def bringup(
         ref: branch, tag, commit, release or wheel: install it first, by the target's recipe, into an environment of its
             own. Where the last run had the same build on the same host, this one is skipped.
         force: run even then
+        confirm: with `ref`: before a regression is told, run the last good build and then this one once more, to tell
+            code from host from noise
     """
-    root, now, flow_run = runs_root(runs), datetime.now(UTC), runtime.flow_run.get_id()
+    root, flow_run = runs_root(runs), runtime.flow_run.get_id()
     if resume is None and runtime.flow_run.get_run_count() > 1:
         resume = run_of_flow(root, str(flow_run))
     if resume is not None:
-        return _go_on(root, resume, keep, again, now)
+        return _go_on(root, resume, keep, again)
     inputs = load_inputs(target, ladder, lock)
     wanted, repeated = _wanted(inputs, ref, root)
     if repeated and not force:
         return _skipped(root, repeated)
-    run_id = f"{now:%Y%m%d-%H%M%S}-{inputs.target.name}-{secrets.token_hex(2)}"
-    record = RunRecord(
-        run_id=run_id, started_at=now, target=inputs.target.name,
-        ladder=LadderRef(name=inputs.ladder_name, sha256=inputs.ladder_sha256, text=inputs.ladder_text),
-        build=Build(engine=inputs.engine.name), host=HostSummary(name=inputs.target.name),
-        lease_s=inputs.target.lease_s, asked=asked(target, ladder, inputs, keep=keep, ref=ref, flow_run=flow_run),
-        source=_source(wanted),
-        suites={role: SuiteRef(name=name, sha256=sha256) for role, (name, sha256) in inputs.suites.items()},
-    )  # fmt: skip
-    return _sitting(Run(inputs, RunFolder(root, run_id, _redactor(inputs)), record, wanted=wanted))
+    words = asked(target, ladder, inputs, keep=keep, ref=ref, flow_run=flow_run, confirm=confirm)
+    return _told(new_run(root, inputs, words, wanted))
 
 
-def _go_on(root: Path, run: str, keep: bool, again: bool, now: datetime) -> State[RunEnd]:
+def _go_on(root: Path, run: str, keep: bool, again: bool) -> State[RunEnd]:
     folder, before, words = to_resume(root, run)
     inputs = load_inputs(words.target, words.ladder)
     check_same(folder, before, inputs)
-    record = reopened(before, now).model_copy(update={"asked": words.model_copy(update={"keep": keep or words.keep})})
-    at = RunFolder(folder.parent, before.run_id, _redactor(inputs))
-    wanted = None
-    if before.source is not None:  # the build that it began with, wherever its branch is now
-        same = before.source.commit or before.source.ref
-        wanted, _ = _wanted(inputs, same, root)
-    return _sitting(Run(inputs, at, record, before=before, again=again, wanted=wanted))
+    asked_now = words.model_copy(update={"keep": keep or words.keep})
+    record = reopened(before, datetime.now(UTC)).model_copy(update={"asked": asked_now})
+    at = RunFolder(folder.parent, before.run_id, redactor_of(inputs))
+    wanted = same_build(before.source, recipe_of(inputs.target)) if before.source else None
+    return _told(Run(inputs, at, record, before=before, again=again, wanted=wanted))
 
 
 def _wanted(inputs: Inputs, ref: str | None, root: Path) -> tuple[WantedBuild | None, RunRecord | None]:
@@ -97,10 +83,6 @@ def _wanted(inputs: Inputs, ref: str | None, root: Path) -> tuple[WantedBuild | 
     if ref is None:
         return None, None
     return resolve_and_compare(inputs, recipe_of(inputs.target), ref, root)
-
-
-def _source(wanted: WantedBuild | None) -> Source | None:
-    return Source(ref=wanted.ref.text, commit=wanted.commit, folder=wanted.key) if wanted else None
 
 
 def _skipped(root: Path, last: RunRecord) -> State[RunEnd]:
@@ -112,44 +94,25 @@ def _skipped(root: Path, last: RunRecord) -> State[RunEnd]:
     return Completed(name="Skipped", message=note, data=end)
 
 
-def _sitting(run: Run) -> State[RunEnd]:
-    """One stretch of a run, from its first line to its last."""
-    folder = run.folder
-    with folder.held():
-        with RunLog(folder.events_path, run.record.run_id, folder.redactor, _prefect_listener(), *LISTENERS.get()):
-            state = run.go()
-            _tell(run.record, folder.path.parent)
-            return state
+def _told(run: Run) -> State[RunEnd]:
+    """A sitting, and then the event that automations wait for (deployments/automations.yaml)."""
+    state = sitting(run)
+    earlier = list(records(run.folder.path.parent))
+    told = news(run.record, earlier)
+    try:
+        if told and told.event == "regressed" and run.record.asked and run.record.asked.confirm:
+            confirm_regression(run, earlier)
+    finally:  # a regression is told also where its confirmation was cut
+        _tell(run.record, earlier)
+    return state
 
 
-def _tell(record: RunRecord, root: Path) -> None:
-    """The event that automations wait for (deployments/automations.yaml)."""
-    told = news(record, list(records(root)))
+def _tell(record: RunRecord, earlier: list[RunRecord]) -> None:
+    told = news(record, earlier)
     if told is not None:
         get_run_logger().info(told.payload["text"])
-        resource = {"prefect.resource.id": f"bringup.target.{record.target}", "prefect.resource.name": record.target}
+        resource = {
+            "prefect.resource.id": f"bringup.target.{record.target}", "prefect.resource.name": record.target,
+            "bringup.verdict": told.payload["verdict"] or "none",
+        }  # fmt: skip
         emit_event(f"bringup.{told.event}", resource=resource, payload=dict(told.payload))
-
-
-def _redactor(inputs: Inputs) -> Redactor:
-    """Knows the secrets of our environment, of the target's and of the ladder's, and what the settings want hidden."""
-    rungs = (rung.env for rung in inputs.ladder.rung.values())
-    redactor = Redactor.of_env(
-        os.environ, inputs.target.plain_env(), inputs.ladder.base.env, *rungs, patterns=inputs.settings.redact
-    )
-    if inputs.settings.redact_hosts:
-        for name in {socket.gethostname(), *(() if inputs.target.is_local else (inputs.target.host,))}:
-            redactor.hide(name)
-    return redactor
-
-
-def _prefect_listener() -> Any:
-    """Milestones into the run's log and Prefect's events (contracts §8)."""
-    logger, run = get_run_logger(), runtime.flow_run.get_id()
-
-    def hear(event: str, facts: Mapping[str, Any]) -> None:
-        shown = {k: str(v) for k, v in facts.items()}
-        logger.info("%s %s", event, " ".join(f"{k}={v}" for k, v in shown.items()))
-        emit_event(f"bringup.{event}", resource={"prefect.resource.id": f"bringup.run.{run}"}, payload=shown)
-
-    return hear

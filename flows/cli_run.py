@@ -9,10 +9,11 @@ from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from flows.cli_files import NO_ROOM, no_room
 from flows.cli_host import what_is_left
-from flows.cli_show import branch_table
+from flows.cli_show import branch_table, harmless
 from flows.listeners import LISTENERS, SHOW
 from flows.live import Live
 from flows.screen import Screen
@@ -23,12 +24,13 @@ from settings.target import Target
 from tasks.pure.names import exit_code
 from tasks.pure.pace import pace
 from tasks.pure.record import RunRecord
+from tasks.pure.report import comparison_lines
 from tasks.pure.visible import visible
 from tasks.repeat import records
 from tasks.resume import anywhere, check_same, to_resume
 from tasks.store import read_record, runs_root
 
-__all__ = ["quiet_prefect", "rehearse", "run"]
+__all__ = ["AsJson", "RunsDir", "quiet_prefect", "rehearse", "run"]
 
 RunsDir = Annotated[str | None, typer.Option("--runs", help="folder for records; default $BRINGUP_HOME/runs or ./runs")]
 _LOOKED_AT = 100  # earlier runs, for the usual times
@@ -45,6 +47,9 @@ def run(
     again: Annotated[bool, typer.Option(help="with --resume: try again what failed before on this build")] = False,
     ref: Annotated[str | None, typer.Option(help="install this branch, tag, commit, release or wheel first")] = None,
     force: Annotated[bool, typer.Option(help="with --ref: run although the last run had the same build")] = False,
+    confirm: Annotated[
+        bool, typer.Option(help="with --ref: a regression is confirmed by the last good build and this one, run again")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Walk the ladder on a host until a rung serves right tokens, and say why each other did not.
@@ -61,7 +66,9 @@ def run(
         _go(words.target, words.ladder, runs, keep, as_json, resume=str(folder), again=again)
     if target is None:
         raise BadInput("run", "--target", "needs a host: a name in settings/targets/, or a path")
-    _go(target, ladder or DEFAULT_LADDER, runs, keep, as_json, ref=ref, force=force, lock=lock)
+    if confirm and ref is None:
+        raise BadInput("run", "--confirm", "goes with --ref: only a build that was installed can be had again")
+    _go(target, ladder or DEFAULT_LADDER, runs, keep, as_json, ref=ref, force=force, lock=lock, confirm=confirm)
 
 
 def rehearse(
@@ -82,7 +89,7 @@ def rehearse(
 
 def _go(
     target: str, ladder: str, runs: str | None, keep: bool, as_json: bool, *, resume: str | None = None,
-    again: bool = False, ref: str | None = None, force: bool = False, lock: str | None = None,
+    again: bool = False, ref: str | None = None, force: bool = False, lock: str | None = None, confirm: bool = False,
 ) -> NoReturn:  # fmt: skip
     inputs = load_inputs(target, ladder, lock)  # a slip is told before anything is started
     if resume is not None:
@@ -102,7 +109,7 @@ def _go(
             SHOW.set(live.show)
             state = bringup(
                 target=target, ladder=ladder, runs=runs, keep=keep, lock=lock, resume=resume, again=again, ref=ref,
-                force=force, return_state=True,
+                force=force, confirm=confirm, return_state=True,
             )  # fmt: skip
     except KeyboardInterrupt:
         print(f"bringup: stopping; {visible(_left(inputs.target, live.folder))}", file=sys.stderr)
@@ -144,6 +151,9 @@ def _show(record: RunRecord, folder: Path, note: str | None) -> None:
     if note:
         console.print(note, soft_wrap=True, highlight=False)
     console.print(branch_table(record))
+    for line in comparison_lines(harmless(record)):
+        if not line.startswith("not judged"):
+            console.print(Text(line), soft_wrap=True)
     for what in ("record.json", "report.html"):
         console.print(f"{what:<12} {folder / what}", soft_wrap=True, highlight=False)
     won = next((a for a in record.attempts if a.n == record.winner), None)

@@ -65,7 +65,7 @@ class Live:
 
     def hear(self, event: str, facts: Mapping[str, Any]) -> None:
         """A milestone of the run."""
-        if event == "run.started":
+        if event == "run.started" and self.folder is None:  # others that follow are made for this one
             self.folder = Path(str(facts["folder"]))
         if self._frames:
             self._screen.hear(event, facts)

@@ -1,5 +1,6 @@
 """One sitting of a run: the loop over the ladder, and the record that it leaves whatever happens."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -21,7 +22,9 @@ from tasks.host import HostError, HostKeyRefused, HostLost, HostUnreachable
 from tasks.install import Installed, NotInstalled, WantedBuild, mark_good
 from tasks.opening import HostBusy, open_session, remember_build, seen_build
 from tasks.publish import publish
+from tasks.pure.build import DECIDED
 from tasks.pure.capabilities import Capabilities
+from tasks.pure.comparison import Confirmation
 from tasks.pure.expect import cannot_serve, not_there
 from tasks.pure.fleet import row_of
 from tasks.pure.ladder_plan import check_args
@@ -55,13 +58,15 @@ class Run:
     """One sitting of a run: its record, from the first line to the last.
 
     `before`: the record that it goes on from. Budget and wall time are counted anew in each sitting.
+    `nights`: the good runs to compare with, the newest first; None: those before it.
     """
 
     def __init__(
         self, inputs: Inputs, folder: RunFolder, record: RunRecord, *, before: RunRecord | None = None,
-        again: bool = False, wanted: WantedBuild | None = None,
+        again: bool = False, wanted: WantedBuild | None = None, nights: Sequence[RunRecord] | None = None,
     ) -> None:  # fmt: skip
         self.inputs, self.folder, self.record, self.before = inputs, folder, record, before
+        self.nights = nights
         self.keep = record.asked is not None and record.asked.keep
         self.trail = list(record.attempts)
         self.counting: list[Attempt] = []  # of those before this sitting, what the next move rests on
@@ -96,7 +101,6 @@ class Run:
             self._ended(End(RunOutcome.CANCELLED, Halt(reason="cancelled or interrupted", by="user")))
             raise
         self._ended(end)
-        self.compare()
         self._tell()
         name = run_state(end.outcome)
         if name != "Serving":  # no value: under a worker Prefect turns a failed state into an exception, its text
@@ -146,7 +150,11 @@ class Run:
         quoted: Any = (quote(session), quote(wanted), quote(recipe_of(session.target)))
         done = result_of(steps.install(*quoted, wanted.key, return_state=True))
         assert isinstance(done, Installed | NotInstalled)
-        found = {"diagnosis": done.diagnosis} if isinstance(done, NotInstalled) else {"cached": done.cached}
+        found: dict[str, Any]
+        if isinstance(done, NotInstalled):
+            found = {"diagnosis": done.diagnosis}
+        else:
+            found = {"cached": done.cached, "freeze": done.freeze}
         source = self.record.source.model_copy(update=found) if self.record.source else None
         self.record = self.record.model_copy(update={"source": source})
         self._store()
@@ -180,7 +188,7 @@ class Run:
             entry = self._try(session, step.then, taken_up, keep=self.keep and not session.ladder.vary)
             self.trail.append(entry)
             self._store()
-            if entry.outcome is AttemptOutcome.PASSED:
+            if entry.outcome is AttemptOutcome.PASSED and self.record.role != "bisect":  # that ends at some gate
                 remember_build(session, self.record.build)
                 if self.wanted is not None:
                     self._mark_good(session, self.wanted)
@@ -280,6 +288,7 @@ class Run:
         log.info(
             "run.ended", outcome=end.outcome, headline=headline(self.record), reason=end.halt.reason, by=end.halt.by
         )
+        self._compare()
         quietly(lambda: self.folder.write_page(self.record))  # a second or two, on every way out
 
     def _store(self) -> None:
@@ -287,14 +296,28 @@ class Run:
         record = self.record.model_copy(update={"attempts": (*self.trail, *under_way)})
         self.record = self.folder.write_record(record)
 
-    def compare(self) -> None:
-        """What differs from the good runs before, into the record."""
-        most = self.inputs.settings.bands.nights
-        good = good_runs(self.record, records(self.folder.path.parent), most)
-        found = compare_with_history(self.record, good, self.inputs.settings.bands)
+    def _compare(self) -> None:
+        """What differs from the good runs before, into the record of a run that came to a decision."""
+        if self.record.outcome not in DECIDED:
+            return
+        bands = self.inputs.settings.bands
+        if self.nights is None:
+            self.nights = good_runs(self.record, records(self.folder.path.parent), bands.nights)
+        found = compare_with_history(self.record, self.nights, bands)
         if found is not None:
             self.record = self.record.model_copy(update={"compared": found})
             self._store()
+
+    def confirm(self, found: Confirmation) -> None:
+        """What further runs say of this one, into the record of a run that has ended."""
+        with self.folder.held():
+            self.record = self.record.model_copy(update={"confirmed": found})
+            self._store()
+
+    def show(self) -> None:
+        """Page, lock and artifacts, anew."""
+        quietly(lambda: self.folder.write_page(self.record))
+        self._tell()
 
     def _tell(self) -> None:
         """Lock and artifacts. Record and page are written by now."""

@@ -64,7 +64,7 @@ def run_to_show(root: Path) -> Shown:
         except BadInput as e:
             passed_over.append(f"left out: {e}")
             continue
-        if record.halt is not None and record.attempts:
+        if record.halt is not None and record.attempts and record.confirms is None:
             return Shown(path.parent, tuple(passed_over))
         passed_over.append(f"newer: {record.run_id} {_why_not(record)}")
     return Shown(newest)
@@ -73,6 +73,8 @@ def run_to_show(root: Path) -> Shown:
 def _why_not(record: RunRecord) -> str:
     if record.halt is None:
         return "is still going on, or was killed"
+    if record.confirms is not None:
+        return f"was made for {record.confirms}"
     if record.outcome is RunOutcome.HOST_BUSY or record.halt.by == "preflight":
         return f"was refused: {record.halt.reason}"
     return f"tried nothing: {record.halt.reason}"

@@ -16,11 +16,11 @@ from tasks.connect import resolved
 from tasks.deadline import Deadline
 from tasks.host import Completed, DeadlinePassed, Host, HostError
 from tasks.pure.build import Found, Ref, collectable, filled, is_commit, key_of, parse_ref, steps_for, why_not_installed
-from tasks.pure.record import Diagnosis
+from tasks.pure.record import Diagnosis, Source
 from tasks.runlog import log
 from tasks.supervisor import marks
 
-__all__ = ["Installed", "NotInstalled", "WantedBuild", "cached_python", "install", "mark_good", "resolve"]
+__all__ = ["Installed", "NotInstalled", "WantedBuild", "cached_python", "install", "mark_good", "resolve", "same_build"]
 
 _ASK_S = 60.0
 _FREEZE = (
@@ -42,6 +42,7 @@ class WantedBuild:
 class Installed:
     python: str  # the interpreter of the environment, on the host
     cached: bool
+    freeze: tuple[str, ...] = ()  # its packages, name==version
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,12 @@ def resolve(host: Host, ref: str, recipe: Recipe) -> WantedBuild:
         return WantedBuild(parsed, None, key_of(parsed, None, recipe))
     commit = ref if is_commit(ref) else _ls_remote(host, ref, recipe)
     return WantedBuild(parsed, commit, key_of(parsed, commit, recipe))
+
+
+def same_build(source: Source, recipe: Recipe) -> WantedBuild:
+    """The build that a run had, wherever its branch is now. Nobody need be asked."""
+    parsed = parse_ref(source.ref, recipe)
+    return WantedBuild(parsed, source.commit, key_of(parsed, source.commit, recipe))
 
 
 def _ls_remote(host: Host, ref: str, recipe: Recipe) -> str:
@@ -109,7 +116,7 @@ def install(
     note.update(key=wanted.key, ref=wanted.ref.text, commit=wanted.commit, used=time.time())
     _write(host, folder, note, deadline)
     _collect(host, target, recipe, wanted.key, deadline)
-    return Installed(places["python"], cached)
+    return Installed(places["python"], cached, tuple(note.get("freeze", ())))
 
 
 def mark_good(host: Host, target: Target, wanted: WantedBuild, *, deadline: Deadline) -> None:

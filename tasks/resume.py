@@ -39,12 +39,13 @@ def check_same(folder: Path, record: RunRecord, inputs: Inputs) -> None:
 
 
 def asked(
-    target: str, ladder: str, inputs: Inputs, *, keep: bool, ref: str | None, flow_run: str | None
+    target: str, ladder: str, inputs: Inputs, *, keep: bool, ref: str | None, flow_run: str | None,
+    confirm: bool = False,
 ) -> Asked:
     """What the record keeps of a person's words, with paths that hold from any folder."""
     return Asked(
         target=anywhere(target), ladder=anywhere(ladder), target_ref=target_ref(inputs.target), keep=keep, ref=ref,
-        flow_run=flow_run,
+        flow_run=flow_run, confirm=confirm,
     )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "comparison_lines",
     "headline",
     "host_rows",
+    "inline",
     "report",
 ]
 
@@ -87,21 +88,21 @@ def _rung(a: Attempt) -> str:
 
 def report(record: RunRecord) -> str:
     """The whole page."""
-    lines = [f"# {_inline(headline(record))}", ""]
+    lines = [f"# {inline(headline(record))}", ""]
     lines += [
-        f"Run {_inline(record.run_id)} on {_inline(record.target)}, ladder {_inline(record.ladder.name)} "
-        f"({_inline(record.ladder.sha256[:12])}), {record.build.engine} "
-        f"{_inline(record.build.version or 'of unknown version')}.",
+        f"Run {inline(record.run_id)} on {inline(record.target)}, ladder {inline(record.ladder.name)} "
+        f"({inline(record.ladder.sha256[:12])}), {record.build.engine} "
+        f"{inline(record.build.version or 'of unknown version')}.",
     ]
     if record.halt:
-        lines += ["", f"Ended by {record.halt.by}: {_inline(record.halt.reason)}"]
+        lines += ["", f"Ended by {record.halt.by}: {inline(record.halt.reason)}"]
     lines += ["", "## Branch taken", "", *_table(branch_rows(record), BRANCH_COLUMNS)]
     if compared := comparison_lines(record):
-        lines += ["", "## Beside the good runs before", "", *(f"- {_inline(line)}" for line in compared)]
+        lines += ["", "## Beside the good runs before", "", *(f"- {inline(line)}" for line in compared)]
     for attempt in record.attempts:
         lines += ["", *_attempt(attempt)]
     lines += ["", "## Host", ""]
-    lines += [f"- {key}: {_inline(value)}" for key, value in host_rows(record)]
+    lines += [f"- {key}: {inline(value)}" for key, value in host_rows(record)]
     return "\n".join(lines) + "\n"
 
 
@@ -125,27 +126,27 @@ def attempt_page(attempt: Attempt) -> str:
 
 
 def _attempt(a: Attempt, width: int | None = None) -> Iterable[str]:
-    yield f"## {a.n}. {_inline(a.rung)}: {state_name(a.outcome, a.diagnosis)}"
+    yield f"## {a.n}. {inline(a.rung)}: {state_name(a.outcome, a.diagnosis)}"
     yield ""
     if a.expected:
-        yield f"Expected to fail: {_inline(a.expected)}"
+        yield f"Expected to fail: {inline(a.expected)}"
         yield ""
     d = a.diagnosis
     if d:
-        yield f"**{d.kind}** ({d.component}, {d.phase}): {_inline(d.means)}"
+        yield f"**{d.kind}** ({d.component}, {d.phase}): {inline(d.means)}"
         yield ""
         if d.evidence.around:
             marked = (f"{'>' if n == d.evidence.line else ' '}{n:>7}  {text}" for n, text in d.evidence.around)
             yield from (f"The log around line {d.evidence.line}:", "", *block("\n".join(marked), width), "")
         elif d.evidence.text:
-            where = f"line {d.evidence.line}" + (f", {_inline(d.evidence.rank)}" if d.evidence.rank else "")
+            where = f"line {d.evidence.line}" + (f", {inline(d.evidence.rank)}" if d.evidence.rank else "")
             yield from (f"{where if d.evidence.line else 'evidence'}:", "", *block(d.evidence.text, width), "")
         if d.try_:
-            yield from (f"To try: {_inline(d.try_)}", "")
+            yield from (f"To try: {inline(d.try_)}", "")
         if d.also_seen:
-            yield from ("Also seen: " + "; ".join(map(_inline, d.also_seen)), "")
+            yield from ("Also seen: " + "; ".join(map(inline, d.also_seen)), "")
     if a.move:
-        then = f"Then: {a.move.move} {_inline(a.move.to or '')} by {_inline(a.move.edge)} ({_inline(a.move.why)})"
+        then = f"Then: {a.move.move} {inline(a.move.to or '')} by {inline(a.move.edge)} ({inline(a.move.why)})"
         yield from (then, "")
     if a.argv:
         yield from (*block(command(a.argv), width), "")
@@ -166,16 +167,16 @@ def _attempt(a: Attempt, width: int | None = None) -> Iterable[str]:
         yield ""
         yield from _table(decode_rows(a.decode), DECODE_COLUMNS)
         for figures in a.suites:
-            yield from ("", _inline(figures_note(figures)))
+            yield from ("", inline(figures_note(figures)))
         if a.replies:
             yield from ("", f"Every call: `{a.replies.path}`")
     if a.accuracy:
-        yield from ("", f"Accuracy on {_inline(a.accuracy.benchmark)}: {_inline(a.accuracy.said)}.")
+        yield from ("", f"Accuracy on {inline(a.accuracy.benchmark)}: {inline(a.accuracy.said)}.")
     if a.load:
         yield ""
         yield from _table(load_rows(a.load), LOAD_COLUMNS)
         for note in load_notes(a.load, a.bench):
-            yield from ("", _inline(note))
+            yield from ("", inline(note))
 
 
 def host_rows(record: RunRecord) -> Iterable[tuple[str, str]]:
@@ -198,10 +199,10 @@ def _table(rows: list[dict[str, str]], columns: tuple[str, ...]) -> Iterable[str
     yield "| " + " | ".join(columns) + " |"
     yield "|" + "---|" * len(columns)
     for row in rows:
-        yield "| " + " | ".join(_inline(str(row[c])) for c in columns) + " |"
+        yield "| " + " | ".join(inline(str(row[c])) for c in columns) + " |"
 
 
-def _inline(text: str) -> str:
+def inline(text: str) -> str:
     """Text of others in a line of Markdown: one line, no markup, no HTML."""
     return " ".join(visible(text).translate(_HARMLESS).split())
 

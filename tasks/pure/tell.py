@@ -80,6 +80,8 @@ def _text(record: RunRecord, good: RunRecord | None, cause: Diagnosis | None) ->
     said.extend(_differences(record))
     if record.confirmed:
         said.append(f"A/B/A: {record.confirmed.verdict}: {record.confirmed.why.rstrip('.')}.")
+        if record.confirmed.verdict == "code":
+            said.append(f"Which commit: bringup bisect {record.run_id}.")
     if record.outcome not in SERVING:
         if cause:
             said.append(f"First cause: {cause.means.rstrip('.')}.")
