@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from flows.cli_bisect import bisect
 from flows.cli_diagnose import diagnose
 from flows.cli_export import export
 from flows.cli_fleet import fleet
@@ -45,6 +46,7 @@ app.command()(report)
 app.command()(export)
 app.command()(history)
 app.command()(compare)
+app.command()(bisect)
 app.command()(logs)
 app.add_typer(ladder, name="ladder")
 app.command()(plan)
