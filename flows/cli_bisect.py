@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from flows.cli_run import AsJson, RunsDir, quiet_prefect
+from flows.cli_run import AsJson, RunsDir, quiet_prefect, screen_of
 from flows.listeners import LISTENERS, SHOW
 from flows.live import Live
 from settings.inputs import load_inputs
@@ -44,19 +44,19 @@ def bisect(
         raise BadInput("bisect", "RUN", "has its own target and commits; give either it, or --target, --good and --bad")
     worse, better = to_bisect(root, run, good_run)
     assert worse.asked is not None
-    check_same(root / worse.run_id, worse, load_inputs(worse.asked.target, worse.asked.ladder))
+    inputs = load_inputs(worse.asked.target, worse.asked.ladder)
+    check_same(root / worse.run_id, worse, inputs)
     quiet_prefect()
-    with Live(quiet=as_json) as live:
-        live.say("starting Prefect")
+    with Live(screen_of(inputs, root), quiet=as_json) as live:
         from flows.bisect import bisect as search
 
         LISTENERS.set((live.hear,))
         SHOW.set(live.show)
-        state = search(run=run, good=good_run, runs=runs, most=most, wall_s=wall_s, return_state=True)
+        state = search(run=worse.run_id, good=good_run, runs=runs, most=most, wall_s=wall_s, return_state=True)
     if state.name in ("Failed", "Crashed"):
-        raise_it = state.result(raise_on_failure=False)
-        assert isinstance(raise_it, BaseException)
-        raise raise_it
+        error = state.result(raise_on_failure=False)
+        assert isinstance(error, BaseException)
+        raise error
     folder = root / folder_name(worse, better)
     if as_json:
         kept = json.loads((folder / STATE).read_text())

@@ -97,7 +97,7 @@ def _with_history(roots: list[str], name: str, as_json: bool) -> None:
     if found is None:
         raise BadInput(run.run_id, "", f"no run on {run.target} with ladder {run.ladder.name} served before it")
     if as_json:
-        print(found.model_dump_json())
+        print(found.model_dump_json(ensure_ascii=True))
         return
     for line in comparison_lines(harmless(run.model_copy(update={"compared": found}))):
         Console().print(Text(line, _STYLES.get(line.partition(":")[0], "")), soft_wrap=True)

@@ -30,7 +30,7 @@ from tasks.repeat import records
 from tasks.resume import anywhere, check_same, to_resume
 from tasks.store import read_record, runs_root
 
-__all__ = ["AsJson", "RunsDir", "quiet_prefect", "rehearse", "run"]
+__all__ = ["AsJson", "RunsDir", "quiet_prefect", "rehearse", "run", "screen_of"]
 
 RunsDir = Annotated[str | None, typer.Option("--runs", help="folder for records; default $BRINGUP_HOME/runs or ./runs")]
 _LOOKED_AT = 100  # earlier runs, for the usual times
@@ -100,7 +100,7 @@ def _go(
     except OSError as e:
         raise BadInput(root, "", f"cannot hold runs: {e.strerror}") from e
     quiet_prefect()
-    live = Live(_screen(inputs, root, resume), quiet=as_json)
+    live = Live(screen_of(inputs, root, resume), quiet=as_json)
     try:
         with live:
             from flows.bringup import RunEnd, bringup
@@ -130,7 +130,8 @@ def _go(
     raise typer.Exit(exit_code(record))
 
 
-def _screen(inputs: Inputs, root: Path, resume: str | None) -> Screen:
+def screen_of(inputs: Inputs, root: Path, resume: str | None = None) -> Screen:
+    """What a terminal shows of a run on that target, with the times that are usual there."""
     before = islice(records(root), _LOOKED_AT)  # the newest first
     usual = pace(before, target=inputs.target.name, model=inputs.target.model)
     ladder = inputs.ladder

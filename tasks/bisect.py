@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from settings.inputs import Inputs
 from settings.source import BadInput
+from tasks.chosen import run_folder
 from tasks.commits import commits_between
 from tasks.connect import connect
 from tasks.deadline import Deadline
@@ -15,7 +16,7 @@ from tasks.pure.build import DECIDED, SERVING
 from tasks.pure.record import RunRecord
 from tasks.pure.regression import compare_with_history
 from tasks.repeat import recipe_of, records
-from tasks.resume import check_same, run_folder
+from tasks.resume import check_same
 from tasks.store import read_record
 
 __all__ = ["STATE", "bisection", "folder_name", "run_of_commit", "runs_by_id", "to_bisect"]

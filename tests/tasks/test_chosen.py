@@ -49,12 +49,14 @@ def test_a_part_of_several_and_of_none_is_one_sentence(root: Path) -> None:
 def test_a_run_that_goes_on_or_was_refused_is_passed_over_and_told(root: Path) -> None:
     _write(root, "20261201-0100-gpu8-dd44", **BUSY)
     _write(root, "20261201-0200-gpu8-ee55", **GOING_ON)
+    _write(root, "20261201-0230-gpu8-ff66", confirms="20261130-0200-gpu8-cc33", role="B")
     (root / "20261201-0300-cut").mkdir()
     (root / "20261201-0300-cut" / "record.json").write_text("{")
     shown = run_to_show(root)
     assert shown.folder.name.endswith("cc33")
-    cut, going_on, busy = shown.newer
+    cut, further, going_on, busy = shown.newer
     assert "left out" in cut
+    assert further == "newer: 20261201-0230-gpu8-ff66 was made for 20261130-0200-gpu8-cc33"
     assert going_on == "newer: 20261201-0200-gpu8-ee55 is still going on, or was killed"
     assert busy == "newer: 20261201-0100-gpu8-dd44 was refused: root@vm has it"
 
