@@ -9,7 +9,7 @@ from settings.words import ExitCode, RunOutcome
 from tests.flows.conftest import Machine, wait_for
 from tests.flows.moving_main import MovingMain
 
-pytestmark = [pytest.mark.prefect, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.prefect, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
