@@ -119,8 +119,9 @@ def _cells(row: dict[str, Any]) -> tuple[Text, ...]:
     path = " → ".join(f"{a['rung']}: {a['state']}" for a in row["attempts"]) or "nothing was tried"
     began = row["started_at"][:16].replace("T", " ")
     build = row["version"] or "unknown"
+    state = row["state"] + (f" ({row['role']})" if row["role"] else "")  # made for another run
     style = "green" if row["state"] == "Serving" else "red"
-    cells = (began, row["target"], build, row["state"], path, f"{speed:,.0f}" if speed else "")
+    cells = (began, row["target"], build, state, path, f"{speed:,.0f}" if speed else "")
     return tuple(Text(visible(cell), style if at == 3 else "") for at, cell in enumerate(cells))
 
 

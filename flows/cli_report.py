@@ -30,7 +30,8 @@ def report(
         elsewhere = len(roots) > 1 or "://" in roots[0]
         page = out or Path("history.html" if elsewhere else f"{roots[0]}/history.html")
         with written(page, "--out"):
-            replace(page, html_history(found.runs, found.damaged).encode("utf-8", "replace"))
+            nights = [run for run in found.runs if run.confirms is None]
+            replace(page, html_history(nights, found.damaged).encode("utf-8", "replace"))
         print(page)
         return
     if runs and (len(runs) > 1 or "://" in runs[0]):

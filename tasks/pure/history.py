@@ -55,6 +55,8 @@ def _row(run: RunRecord) -> dict[str, Any]:
         "commit": run.build.commit,
         "outcome": str(run.outcome),
         "state": run_state(run.outcome),
+        "confirms": run.confirms,
+        "role": run.role,
         "rung": won.rung if won else None,
         "backend": actual_backend(won) if won else None,
         "wall_s": (ended - run.started_at).total_seconds() if ended else None,
