@@ -26,6 +26,11 @@ AUTH = "PREFECT_SERVER_API_AUTH_STRING"
 
 _HEALTHY_S = 120.0   # 8 s on an idle machine; the first start also makes the database
 
+# Twenty runs at once wait longer than 30 s for one of Prefect's 5 + 10 connections; PostgreSQL gives 100.
+_POOL = {
+    "PREFECT_SERVER_DATABASE_SQLALCHEMY_POOL_SIZE": "20", "PREFECT_SERVER_DATABASE_SQLALCHEMY_MAX_OVERFLOW": "20",
+}  # fmt: skip
+
 _WELCOME = """
   look    {url}
 {export}  deploy  make deploy
@@ -96,7 +101,7 @@ def environment(
     means where the page came from, so it holds on any port, behind a tunnel or proxy too. DO_NOT_TRACK alone leaves the
     server's own telemetry on; the pages of the v2 UI call a third party.
     """
-    chosen = {"PREFECT_SERVER_DATABASE_CONNECTION_URL": database} if database else {}
+    chosen = {**_POOL, **base, "PREFECT_SERVER_DATABASE_CONNECTION_URL": database} if database else {}
     if AUTH in base:
         chosen["PREFECT_API_AUTH_STRING"] = base[AUTH]
     return {

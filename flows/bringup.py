@@ -12,7 +12,7 @@ from flows.artifacts import quietly, show_row
 from flows.confirm import confirm as confirm_regression
 from flows.run import Run, RunEnd
 from flows.sitting import new_run, redactor_of, sitting
-from settings.inputs import DEFAULT_LADDER, Inputs, load_inputs
+from settings.inputs import DEFAULT_LADDER, Inputs, load_inputs, narrowed
 from tasks.install import WantedBuild, same_build
 from tasks.pure.fleet import row_of
 from tasks.pure.record import Halt, RunRecord
@@ -33,49 +33,53 @@ def _run_name() -> str:
 
 @flow(name="glm5-bringup", flow_run_name=_run_name, retries=0, persist_result=False)
 def bringup(
-    target: str = "rehearsal", ladder: str = DEFAULT_LADDER, runs: str | None = None, keep: bool = False,
-    lock: str | None = None, resume: str | None = None, again: bool = False, ref: str | None = None,
-    force: bool = False, confirm: bool = False,
+    target: str = "rehearsal", ladder: str = DEFAULT_LADDER, ref: str | None = None, force: bool = False,
+    confirm: bool = False, keep: bool = False, notify: bool = True, budget_s: float | None = None,
+    budget_attempts: int | None = None, runs: str | None = None, lock: str | None = None, resume: str | None = None,
+    again: bool = False,
 ) -> State[RunEnd]:  # fmt: skip
     """Bring a model up on a host: try the ladder's rungs until one serves right tokens, and say why.
 
     Args:
-        target: name in settings/targets/, or a path: the host and its model
-        ladder: name in settings/ladders/, or a path: the decision tree
-        runs: folder for records and logs; default `$BRINGUP_HOME/runs` or `./runs`
+        target: the host and its model: a name in settings/targets/, or a path
+        ladder: the decision tree: a name in settings/ladders/, or a path
+        ref: branch, tag, commit, release or wheel: install it first, by the target's recipe, into an environment of its
+            own. Where the last run had the same build on the same host, this one is skipped.
+        force: with `ref`: run even where nothing has changed since the last run
+        confirm: with `ref`: before a regression is told, run the last good build and then this one once more, to tell
+            code from host from noise
         keep: leave the server running after it passed (end it with `bringup stop`)
+        notify: emit the events that tell people (`bringup.serving`, `regressed`, `recovered`, `exhausted`)
+        budget_s: seconds for the whole run, where that is less than the ladder allows
+        budget_attempts: launches, where that is less than the ladder allows
+        runs: folder for records and logs; default `$BRINGUP_HOME/runs` or `./runs`
         lock: path of a run.lock.toml: exactly that configuration is run, and no ladder
         resume: id or folder of a run to go on with; target and ladder are then those that it began with. Prefect's
             "retry" of a flow run does the same.
         again: with `resume`: try once more what has failed before on the same build
-        ref: branch, tag, commit, release or wheel: install it first, by the target's recipe, into an environment of its
-            own. Where the last run had the same build on the same host, this one is skipped.
-        force: run even then
-        confirm: with `ref`: before a regression is told, run the last good build and then this one once more, to tell
-            code from host from noise
     """
     root, flow_run = runs_root(runs), runtime.flow_run.get_id()
     if resume is None and runtime.flow_run.get_run_count() > 1:
         resume = run_of_flow(root, str(flow_run))
     if resume is not None:
-        return _go_on(root, resume, keep, again)
-    inputs = load_inputs(target, ladder, lock)
+        return _told(_going_on(root, resume, keep, again, (budget_attempts, budget_s)), notify)
+    inputs = narrowed(load_inputs(target, ladder, lock), budget_attempts, budget_s)
     wanted, repeated = _wanted(inputs, ref, root)
     if repeated and not force:
         return _skipped(root, repeated)
     words = asked(target, ladder, inputs, keep=keep, ref=ref, flow_run=flow_run, confirm=confirm)
-    return _told(new_run(root, inputs, words, wanted))
+    return _told(new_run(root, inputs, words, wanted), notify)
 
 
-def _go_on(root: Path, run: str, keep: bool, again: bool) -> State[RunEnd]:
+def _going_on(root: Path, run: str, keep: bool, again: bool, budget: tuple[int | None, float | None]) -> Run:
     folder, before, words = to_resume(root, run)
-    inputs = load_inputs(words.target, words.ladder)
+    inputs = narrowed(load_inputs(words.target, words.ladder), *budget)
     check_same(folder, before, inputs)
     asked_now = words.model_copy(update={"keep": keep or words.keep})
     record = reopened(before, datetime.now(UTC)).model_copy(update={"asked": asked_now})
     at = RunFolder(folder.parent, before.run_id, redactor_of(inputs))
     wanted = same_build(before.source, recipe_of(inputs.target)) if before.source else None
-    return _told(Run(inputs, at, record, before=before, again=again, wanted=wanted))
+    return Run(inputs, at, record, before=before, again=again, wanted=wanted)
 
 
 def _wanted(inputs: Inputs, ref: str | None, root: Path) -> tuple[WantedBuild | None, RunRecord | None]:
@@ -94,7 +98,7 @@ def _skipped(root: Path, last: RunRecord) -> State[RunEnd]:
     return Completed(name="Skipped", message=note, data=end)
 
 
-def _told(run: Run) -> State[RunEnd]:
+def _told(run: Run, notify: bool) -> State[RunEnd]:
     """A sitting, and then the event that automations wait for (deployments/automations.yaml)."""
     state = sitting(run)
     earlier = list(records(run.folder.path.parent))
@@ -103,14 +107,15 @@ def _told(run: Run) -> State[RunEnd]:
         if told and told.event == "regressed" and run.record.asked and run.record.asked.confirm:
             confirm_regression(run, earlier)
     finally:  # a regression is told also where its confirmation was cut
-        _tell(run.record, earlier)
+        _tell(run.record, earlier, notify)
     return state
 
 
-def _tell(record: RunRecord, earlier: list[RunRecord]) -> None:
+def _tell(record: RunRecord, earlier: list[RunRecord], notify: bool) -> None:
     told = news(record, earlier)
     if told is not None:
         get_run_logger().info(told.payload["text"])
+    if told is not None and notify:
         resource = {
             "prefect.resource.id": f"bringup.target.{record.target}", "prefect.resource.name": record.target,
             "bringup.verdict": told.payload["verdict"] or "none",

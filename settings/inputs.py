@@ -2,14 +2,14 @@
 
 import hashlib
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from settings.accuracy import AccuracyGate, load_accuracy_gate
 from settings.catalogue import Catalogue, shipped_catalogue
 from settings.engine import Engine, load_engine
-from settings.ladder import Ladder
+from settings.ladder import Budget, Ladder
 from settings.ladder_check import check_ladder
 from settings.load_test import LoadTest, load_profiles
 from settings.lock import Lock, load_lock, locked_ladder
@@ -20,7 +20,7 @@ from settings.suite import BenchProfile, DecodeSuite
 from settings.target import Target, load_target
 from settings.words import Stage
 
-__all__ = ["DEFAULT_LADDER", "Inputs", "load_inputs", "load_ladder"]
+__all__ = ["DEFAULT_LADDER", "Inputs", "load_inputs", "load_ladder", "narrowed"]
 
 DEFAULT_LADDER = "glm5-sm120"
 
@@ -86,6 +86,14 @@ def load_inputs(target: str, ladder: str, lock: str | None = None, **target_flag
         settings=load_run_settings(),
         lock=locked,
     )
+
+
+def narrowed(inputs: Inputs, attempts: int | None, wall_s: float | None) -> Inputs:
+    """The same with a smaller budget; a larger one than the ladder's stays the ladder's. Raises: BadInput."""
+    given = {name: value for name, value in (("attempts", attempts), ("wall_s", wall_s)) if value is not None}
+    asked, declared = validate(Budget, given, "budget"), inputs.ladder.budget
+    smaller = declared.model_copy(update={name: min(getattr(asked, name), getattr(declared, name)) for name in given})
+    return replace(inputs, ladder=inputs.ladder.model_copy(update={"budget": smaller}))
 
 
 def load_ladder(name: str) -> Ladder:

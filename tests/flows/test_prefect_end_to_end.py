@@ -22,13 +22,17 @@ from deployments.serve import AUTH, environment, serving
 from deployments.worker import working
 from settings.source import SETTINGS_DIR
 from settings.words import AttemptOutcome, RunOutcome
+from tasks.deadline import Deadline, pause
 from tasks.pure.record import RunRecord
+from tests.browser import browse
 from tests.flows.conftest import STAGES, healthy
-from tests.flows.controller import ENDED, LEASE_S, ROOT, Prefect, Rehearsed, deployed, own, until
+from tests.flows.controller import ENDED, LEASE_S, ROOT, Prefect, Rehearsed, controller, deployed, own, until
 from tests.ports import free_port
+from tests.postgres import postgres_running
 
 pytestmark = [pytest.mark.prefect, pytest.mark.timeout(420)]
 
+AWAY_S = 10.0
 PASSWORD = "bringup:open-sesame"
 
 # Each stage of a run, one of them in the ordinary suite.
@@ -230,6 +234,36 @@ def test_a_server_that_is_away_in_mid_run_costs_the_run_nothing(apart: Prefect, 
     until(lambda: not host.left(), within_s=LEASE_S + 60)
 
 
+@pytest.mark.chaos
+def test_a_database_that_is_away_in_mid_run_costs_the_run_nothing(tmp_path: Path) -> None:
+    with postgres_running() as postgres, controller(tmp_path, 1, database=postgres.url) as (prefect, _):
+        run_id, host = _in_the_middle(prefect, tmp_path / "host", "ready", slower=3)
+        postgres.stop()
+        pause(AWAY_S, Deadline.after(AWAY_S))
+        postgres.start()
+        until(lambda: prefect.state(run_id)[0] in ENDED, within_s=300)
+        assert ("COMPLETED", "Serving") == prefect.state(run_id)
+        assert ["Serving"] == [row["state"] for row in prefect.table("row", run_id)]
+    record = host.record()
+    assert (RunOutcome.SERVING, ["passed"]) == (record.outcome, [a.outcome.value for a in record.attempts])
+    until(lambda: not host.left(), within_s=LEASE_S + 60)
+
+
+@pytest.mark.chaos
+def test_the_form_says_what_each_parameter_means_and_the_page_calls_nobody_else(apart: Prefect, tmp_path: Path) -> None:
+    form = browse(apart.page(f"/deployments/deployment/{apart.deployment('glm5-nightly')}/run"), tmp_path)
+    for words in (
+        "target (Optional) the host and its model", "ladder (Optional) the decision tree", "ref (Optional) branch,",
+        "force (Optional) with ref", "keep (Optional) leave the server running", "notify (Optional) emit the events",
+        "budget_s (Optional) seconds for the whole run", "budget_attempts (Optional) launches",
+    ):  # fmt: skip
+        assert words in form.text
+    fleet_form = browse(apart.page(f"/deployments/deployment/{apart.deployment('glm5-fleet')}/run"), tmp_path / "fleet")
+    assert "at_once (Optional) how many hosts are worked on at the same time" in fleet_form.text
+    assert form.asked
+    assert {httpx.URL(apart.page("/")).netloc} == {httpx.URL(address).netloc for address in form.asked}
+
+
 @pytest.fixture
 def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefect]:
     """Server and worker of one test alone: it breaks them. The worker is the launcher that systemd runs."""
@@ -247,6 +281,7 @@ def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefect]:
 
 def _in_the_middle(prefect: Prefect, folder: Path, stage: str, slower: float = 1.0) -> tuple[str, Rehearsed]:
     """A run in the middle of that stage."""
+    folder.mkdir(exist_ok=True)
     story = folder / "story.toml"
     story.write_text(healthy(stage, slower=slower))
     host = Rehearsed(folder, story).written()

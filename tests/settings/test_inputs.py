@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from settings.inputs import load_inputs
+from settings.inputs import load_inputs, narrowed
 from settings.source import BadInput
 
 SANITISE = "SGLANG_SANITIZE_NAN_LOGITS"
@@ -27,3 +27,19 @@ def test_a_target_may_not_switch_on_what_makes_nan_into_numbers(target: Path) ->
 def test_the_load_test_of_a_ladder_comes_with_its_profiles() -> None:
     inputs = load_inputs("rehearsal", "rehearsal-load")
     assert ((4, 12), ["smoke"]) == (inputs.load_test.concurrency, [p.name for p in inputs.profiles])
+
+
+def test_a_budget_is_narrowed_and_never_widened() -> None:
+    inputs = load_inputs("rehearsal", "glm5-sm120")
+    declared = inputs.ladder.budget
+    assert declared == narrowed(inputs, None, None).ladder.budget
+    assert declared.model_copy(update={"attempts": 2}) == narrowed(inputs, 2, None).ladder.budget
+    assert declared == narrowed(inputs, 100, 500_000.0).ladder.budget
+    assert declared.model_copy(update={"wall_s": 60.0}) == narrowed(inputs, None, 60.0).ladder.budget
+    assert inputs.ladder_sha256 == narrowed(inputs, 2, 60.0).ladder_sha256  # it is the same tree
+
+
+@pytest.mark.parametrize(("attempts", "wall_s"), [(0, None), (None, 0.0), (None, -1.0)])
+def test_no_budget_at_all_is_one_sentence(attempts: int | None, wall_s: float | None) -> None:
+    with pytest.raises(BadInput, match=r"^budget: (attempts|wall_s): Input should be greater than"):
+        narrowed(load_inputs("rehearsal", "glm5-sm120"), attempts, wall_s)
