@@ -4,6 +4,7 @@ Run it on an idle machine; on a busy one each figure is the load's, not ours.
 """
 
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,9 @@ from settings.catalogue import shipped_catalogue
 from settings.literals import required_literals
 from settings.milestones import shipped_milestones
 from tasks.diagnose import diagnose_file
+from tasks.pure.fleet import FleetRow
+from tests.flows.conftest import healthy
+from tests.flows.controller import Rehearsed, controller, fleet
 
 __all__ = ["main"]
 
@@ -46,6 +50,28 @@ def main(size_mb: int) -> None:
         ours = _best(lambda: diagnose_file(str(log), catalogue, milestones))
         _show(f"grep -F with the catalogue's literals, {size_mb} MB", size / 1e6 / grep, "MB/s")
         _show(f"diagnose, {size_mb} MB", size / 1e6 / ours, "MB/s")
+    _show_fleet(4, 2)
+
+
+def _show_fleet(hosts: int, workers: int) -> None:
+    """Simulated hosts at once on a Prefect server of their own: what each takes of the controller."""
+    with tempfile.TemporaryDirectory() as name, controller(Path(name), workers) as (prefect, pids):
+        folder = Path(name)
+        (folder / "story.toml").write_text(healthy())
+        for n in range(hosts):
+            Rehearsed(folder / f"gpu{n}", folder / "story.toml", f"gpu{n}").written()
+        words = ["--targets", f"{folder}/gpu*/*.toml", "--runs", str(folder / "runs"), "--json"]
+        began = time.perf_counter()
+        ran, took = fleet(prefect, pids, *words)
+        wall_s = time.perf_counter() - began
+    rows = [FleetRow.model_validate_json(line) for line in ran.stdout.splitlines()]
+    if ran.returncode:
+        raise SystemExit(f"a host does not serve: {[row.headline for row in rows]}")
+    what = f"fleet of {hosts} on {workers} workers"
+    _show(f"{what}: whole time, by host", wall_s / hosts, "s")
+    _show(f"{what}: a run, median", statistics.median(row.seconds or 0.0 for row in rows), "s")
+    _show(f"{what}: memory of a run, most", max(max(of.values()) for of in took.flows.values()), "MB")
+    _show(f"{what}: memory of a worker, most", max(took.workers.values()), "MB")
 
 
 def _write_runs(root: Path, count: int) -> None:
