@@ -54,7 +54,7 @@ def quietly(draw: Callable[[], None]) -> None:
 
 def show_branch(record: RunRecord) -> None:
     """The table "branch taken", and the tree with the path marked beneath the lines that say why."""
-    rows = [{short: row[name] for short, name in _BRANCH.items()} for row in branch_rows(record)]
+    rows = [{short: row[name].partition(" in ")[0] for short, name in _BRANCH.items()} for row in branch_rows(record)]
     create_table_artifact(key="branch-taken", table=rows, description=headline(record))
     tree = run_tree(record)
     parts = ["\n".join(block("\n".join(explain(record)), WIDTH))]
@@ -75,7 +75,12 @@ def show_fleet(rows: Sequence[FleetRow]) -> None:
 
 def show_attempt(attempt: Attempt) -> None:
     """One attempt's page: command, effective settings, diagnosis, verdicts, load test."""
-    create_markdown_artifact(key="attempt", markdown=attempt_page(attempt), description=f"{attempt.n}. {attempt.rung}")
+    create_markdown_artifact(key="attempt", markdown=attempt_page(attempt), description=_of(attempt))
+
+
+def _of(attempt: Attempt) -> str:
+    """A description; "4. trtllm" would be the first item of a list: the page reads it as Markdown, too."""
+    return f"attempt {attempt.n}, {attempt.rung}"
 
 
 def show_winner(record: RunRecord, folder: Path) -> None:
@@ -116,7 +121,7 @@ class Bars:
         quietly(lambda: self._draw(what, seen))
 
     def _draw(self, what: tuple[int, str], seen: Progress) -> None:
-        done, text = round(100 * (seen.fraction or 0.0), 1), f"{seen.n}. {seen.rung}: {seen.text}"
+        done, text = round(100 * (seen.fraction or 0.0), 1), f"attempt {seen.n}, {seen.rung}: {seen.text}"
         if self._bar and self._bar[0] == what:
             update_progress_artifact(self._bar[1], done, description=text)
         else:

@@ -104,7 +104,9 @@ def _go(
     try:
         with live:
             from flows.bringup import RunEnd, bringup
+            from flows.own_server import start_own_server
 
+            start_own_server()
             LISTENERS.set((live.hear,))
             SHOW.set(live.show)
             state = bringup(

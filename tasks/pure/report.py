@@ -221,8 +221,9 @@ def block(text: str, width: int | None = None) -> Iterable[str]:
 
 
 def _folded(line: str, width: int) -> list[str]:
-    under = " " * min(len(line) - len(line.lstrip()) + 2, width // 2)
-    return wrap(line, width, subsequent_indent=under, drop_whitespace=False, replace_whitespace=False) or [""]
+    text = line.lstrip()
+    begins = line[: min(len(line) - len(text), width // 2)]
+    return wrap(text, width, initial_indent=begins, subsequent_indent=f"{begins}  ", break_on_hyphens=False) or [""]
 
 
 def command(argv: tuple[str, ...]) -> str:

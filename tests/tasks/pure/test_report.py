@@ -1,6 +1,7 @@
 """The page of a run: the headline says the branch, and no text of others can break the Markdown."""
 
 import re
+import shlex
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,7 +20,7 @@ from tasks.pure.record import (
     RunRecord,
     StageResult,
 )  # fmt: skip
-from tasks.pure.report import attempt_page, branch_rows, headline, report
+from tasks.pure.report import attempt_page, block, branch_rows, command, headline, report
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -77,3 +78,18 @@ def test_text_of_others_is_shown_and_never_interpreted(hostile: str) -> None:
         assert "```" not in line
         assert not line.startswith("# heading")
     assert "```" not in attempt_page(attempt(1, "auto", cause=cause)).replace("    ```", "")
+
+
+def test_code_on_a_page_is_folded_and_loses_no_word() -> None:
+    text = "    " + "word " * 40 + "x" * 100
+    lines = list(block(text, 72))
+    assert max(map(len, lines)) <= 4 + 72  # four make it code
+    assert "".join(text.split()) == "".join("".join(lines).split())
+    assert [line[:10] for line in lines] == ["        wo", *["          "] * (len(lines) - 1)]
+    assert list(block(text)) == [f"    {text}"]
+
+
+def test_a_command_has_a_line_an_option() -> None:
+    argv = ("python", "-m", "x", "--model", "a b", "--flag", "--port", "1")
+    assert command(argv) == "python -m x \\\n  --model 'a b' \\\n  --flag \\\n  --port 1"
+    assert shlex.split(command(argv).replace("\\\n", "")) == list(argv)

@@ -1,0 +1,37 @@
+"""Prefect's server of our own, where no other is named: started so that a Ctrl-C at the terminal does not reach it."""
+
+import signal
+from threading import Thread
+
+from prefect.settings import get_current_settings
+
+__all__ = ["start_own_server"]
+
+
+def start_own_server() -> None:
+    """Start the server that Prefect would start by itself a moment later, as it would, but deaf to SIGINT.
+
+    A terminal sends Ctrl-C to every process in front. A server that dies of it leaves the flow, which wants to say
+    there how it ended, trying again for minutes (Prefect 3.9.1: 150 s and more; prefect/client/base.py,
+    `_send_with_retry`). A child inherits the signals that its thread has blocked, hence a thread for the start; the
+    main one can be interrupted meanwhile. Prefect ends its server at our exit.
+    """
+    settings = get_current_settings()
+    if settings.api.url or not settings.server.ephemeral.enabled:
+        return
+    from prefect.server.api.server import SubprocessASGIServer
+
+    failed: list[Exception] = []
+
+    def start() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            SubprocessASGIServer().start()
+        except Exception as e:
+            failed.append(e)
+
+    starting = Thread(target=start, name="prefect-server", daemon=True)
+    starting.start()
+    starting.join()
+    if failed:
+        raise failed[0]
