@@ -106,6 +106,8 @@ def _told(run: Run, notify: bool) -> State[RunEnd]:
     try:
         if told and told.event == "regressed" and run.record.asked and run.record.asked.confirm:
             confirm_regression(run, earlier)
+    except Exception as e:  # the run has ended as it has, whatever becomes of what was to follow
+        get_run_logger().warning("not confirmed: %s: %s", type(e).__name__, e)
     finally:  # a regression is told also where its confirmation was cut
         _tell(run.record, earlier, notify)
     return state

@@ -24,11 +24,10 @@ def commits_between(
     def git(*words: str) -> Completed:
         return host.run(["git", "-C", folder, *words], deadline=deadline, env=_QUIET)
 
-    if git("rev-parse", "--git-dir").exited != 0:
-        # Commits alone: of a large repository some megabytes, where the source can leave the rest out.
-        cloning = ["git", "clone", "--quiet", "--bare", "--filter=tree:0", recipe.source, folder]
-        _did(host.run(cloning, deadline=deadline, env=_QUIET), recipe)
-    _did(git("fetch", "--quiet", "--force", recipe.source, "+refs/heads/*:refs/heads/*"), recipe)
+    # Each of these bears being cut and run again. Commits alone are some megabytes of a large repository.
+    _did(host.run(["git", "init", "--quiet", "--bare", folder], deadline=deadline, env=_QUIET), recipe)
+    _did(git("config", "remote.origin.url", recipe.source), recipe)
+    _did(git("fetch", "--quiet", "--filter=tree:0", "origin", "+refs/heads/*:refs/heads/*"), recipe)
     for commit in (good, bad):
         if git("cat-file", "-e", f"{commit}^{{commit}}").exited != 0:
             raise BadInput(recipe.source, commit, "is no commit of any branch")

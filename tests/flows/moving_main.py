@@ -50,11 +50,14 @@ source  = "SOURCE"
 package = "sglang"
 keep    = 2
 [[step]]
-name = "checkout"
-argv = ["git", "clone", "--quiet", "{source}", "{checkout}"]
+name = "repository"
+argv = ["git", "init", "--quiet", "{checkout}"]
+[[step]]
+name = "fetch"
+argv = ["git", "-C", "{checkout}", "fetch", "--quiet", "{source}", "+refs/heads/*:refs/remotes/origin/*"]
 [[step]]
 name = "commit"
-argv = ["git", "-C", "{checkout}", "checkout", "--quiet", "{commit}"]
+argv = ["git", "-C", "{checkout}", "checkout", "--quiet", "--force", "{commit}"]
 [[step]]
 name = "environment"
 argv = ["{base}", "-m", "venv", "--without-pip", "{env}"]

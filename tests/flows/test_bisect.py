@@ -116,7 +116,7 @@ def test_sixteen_commits_one_of_which_cannot_be_built_are_searched_in_three_sitt
     assert launches(16, skipped=1) == len(answers)
     report = (folder / "report.md").read_text()
     for line in (
-        "# rung auto passed and now not: nan (attention) in decode",
+        "# rung auto passed and now not: nan (attention) in warmup",
         f"{commits[10][:12]} is the first bad commit: 11: commit.", "## Command", "sglang.launch_server", "## Versions",
         "16 commits by first parents", "The server's log around line",
     ):  # fmt: skip
