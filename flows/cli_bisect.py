@@ -49,7 +49,9 @@ def bisect(
     quiet_prefect()
     with Live(screen_of(inputs, root), quiet=as_json) as live:
         from flows.bisect import bisect as search
+        from flows.own_server import start_own_server
 
+        start_own_server()
         LISTENERS.set((live.hear,))
         SHOW.set(live.show)
         state = search(run=worse.run_id, good=good_run, runs=runs, most=most, wall_s=wall_s, return_state=True)
