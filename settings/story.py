@@ -95,8 +95,8 @@ class Fault(Declared):
             'for nsa_… or dsa_…; ">=0.9" compares numbers; a list means one of these'
         ),
     )
-    does: Literal["die", "nan", "hang", "stranger"] = Field(
-        description="die; logits turn NaN; go silent; a stranger takes the port"
+    does: Literal["die", "nan", "wrong", "hang", "stranger"] = Field(
+        description="die; logits turn NaN; fluent, and sums above nine are wrong; go silent; a stranger takes the port"
     )
     trace: Trace | None = Field(None, description="what a dying engine logs; absent = only the envelopes")
     reply: Literal["empty", "bang", "mixed"] = Field(
@@ -116,6 +116,8 @@ class Fault(Declared):
             raise ValueError("does = 'stranger' and at = 'bind' need each other")
         if self.does == "nan" and self.at not in ("decode", "under_load", "after_load"):
             raise ValueError(f"does = 'nan' shows at 'decode', 'under_load' or 'after_load', not at '{self.at}'")
+        if self.does == "wrong" and self.at != "decode":
+            raise ValueError(f"does = 'wrong' shows at 'decode', not at '{self.at}'")
         if self.does != "nan" and (self.from_request or self.from_prompt_tokens or self.from_token or self.from_batch):
             raise ValueError("from_… narrows does = 'nan'")
         if self.at == "after_load" and self.does != "nan":

@@ -1,8 +1,10 @@
 """The accuracy gate: `sgl-eval` on the host against the server there, and the last good score, kept on the host."""
 
 import hashlib
+import posixpath
 import re
 import secrets
+from dataclasses import dataclass
 
 from pydantic import ValidationError
 
@@ -18,12 +20,23 @@ from tasks.pure.record import AccuracyResult
 from tasks.runlog import log
 from tasks.session import Server, Session
 
-__all__ = ["accuracy", "evaluate"]
+__all__ = ["Evaluation", "accuracy", "evaluate"]
 
 # The package has no __main__; its console script lies beside an interpreter that may be reached by a link.
 _MAIN = "import sys; from sgl_eval.cli import main; sys.exit(main())"
 _METRICS = re.compile(r"^Metrics: (\S.*)$", re.M)
-_LARGEST = 1024 * 1024
+_ANSWERS = "output-rs0.jsonl"  # beside the metrics; one file a repeat, and there is one repeat
+_LARGEST = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The score, or why there is none, and all that sgl-eval printed and wrote."""
+
+    found: AccuracyResult | str
+    printed: str = ""
+    metrics: bytes = b""
+    answers: bytes = b""
 
 
 def accuracy(session: Session, server: Server) -> StageReport:
@@ -31,21 +44,30 @@ def accuracy(session: Session, server: Server) -> StageReport:
     step = Step(Stage.ACCURACY, server.n, server.rung)
     assert session.accuracy is not None, "a ladder that names the gate loads it"
     gate, questions = session.accuracy
-    found = evaluate(
+    ran = evaluate(
         session.host, gate, questions, python=gate.python or session.target.python, port=server.plan.port,
         folder=f"{session.supervisor.state_dir}/accuracy", deadline=session.deadline,
     )  # fmt: skip
+    found, kept = ran.found, session.folder
+    name = f"{server.n:02d}"
+    printed = kept.write_raw(f"{name}.out", ran.printed.encode("utf-8", "replace"), under="accuracy")
     pulse = settled(session, server, suspicious=isinstance(found, str))
     if not pulse.alive:
         return gone(step, session, server, pulse)
     if pulse.fatal:
         return doomed(step, session, server)
     if isinstance(found, str):
-        diagnosis = cause.unmeasured("bench_client", f"sgl-eval: {found}", stage=Stage.ACCURACY)
+        diagnosis = cause.unmeasured(
+            "bench_client", f"sgl-eval: {found}; all that it printed: {printed.path}", stage=Stage.ACCURACY
+        )
         return step.failed(diagnosis, outcome=AttemptOutcome.PASSED)
     mark = _mark(session, gate)
     said = judge_accuracy(found, _remembered(session.host, mark, session.call()))
-    found = found.model_copy(update={"said": said.why})
+    files = {
+        "metrics": kept.write_raw(f"{name}-metrics.json", ran.metrics, under="accuracy"),
+        "answers": kept.write_raw(f"{name}.jsonl", ran.answers, under="accuracy") if ran.answers else None,
+    }
+    found = found.model_copy(update={"said": said.why, **files})
     log.info("accuracy.measured", **found.model_dump(include={"benchmark", "right", "questions", "low", "high"}))
     if said.kind:
         return step.failed(cause.inaccurate(f"{gate.benchmark}: {said.why}"), accuracy=found)
@@ -55,8 +77,8 @@ def accuracy(session: Session, server: Server) -> StageReport:
 
 def evaluate(
     host: Host, gate: AccuracyGate, questions: Questions, *, python: str, port: int, folder: str, deadline: Deadline
-) -> AccuracyResult | str:
-    """The score, or why there is none. Raises: HostError, also when `deadline` itself has passed."""
+) -> Evaluation:
+    """One run of sgl-eval. Raises: HostError, also when `deadline` itself has passed."""
     here = resolve_path(folder, host.home)
     data, out = f"{here}/questions-{questions.sha256[:16]}.jsonl", f"{here}/run-{secrets.token_hex(4)}"
     host.put(questions.jsonl, data, deadline=deadline)
@@ -72,12 +94,16 @@ def evaluate(
     except DeadlinePassed:
         if deadline.passed:
             raise
-        return f"had not ended after {gate.wall_s:g} s and was stopped"
+        return Evaluation(f"had not ended after {gate.wall_s:g} s and was stopped")
     written = _METRICS.search(ended.out)
+    printed = f"{ended.out}\n{ended.err}"
     if ended.exited != 0 or written is None:
-        last = next((x for x in reversed(f"{ended.out}\n{ended.err}".splitlines()) if x.strip()), "")
-        return f"ended with {ended.exited} and wrote no metrics: {last.strip()[:200]}"
-    return read_metrics(host.read(written[1].strip(), 0, _LARGEST, deadline=deadline).data, gate, questions)
+        last = next((x for x in reversed(printed.splitlines()) if x.strip()), "")
+        return Evaluation(f"ended with {ended.exited} and wrote no metrics: {last.strip()[:200]}", printed)
+    path = written[1].strip()
+    metrics = host.read(path, 0, _LARGEST, deadline=deadline).data
+    answers = host.read(posixpath.join(posixpath.dirname(path), _ANSWERS), 0, _LARGEST, deadline=deadline).data
+    return Evaluation(read_metrics(metrics, gate, questions), printed, metrics, answers)
 
 
 def _remembered(host: Host, mark: str, deadline: Deadline) -> AccuracyResult | None:

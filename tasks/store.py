@@ -107,10 +107,10 @@ class RunFolder:
             f.writelines(self.redactor.text(line).encode() + b"\n" for line in lines)
         return RawFile(path=str(path.relative_to(self.path)), sha256=hashlib.sha256(path.read_bytes()).hexdigest())
 
-    def write_raw(self, name: str, content: bytes) -> RawFile:
-        """A file of its own under bench/, unchanged but for secrets."""
+    def write_raw(self, name: str, content: bytes, *, under: str = "bench") -> RawFile:
+        """A file of its own in that folder of the run's, unchanged but for secrets."""
         content = self.redactor.bytes(content)
-        path = self.path / "bench" / name
+        path = self.path / under / name
         path.parent.mkdir(exist_ok=True)
         replace(path, content)
         return RawFile(path=str(path.relative_to(self.path)), sha256=hashlib.sha256(content).hexdigest())

@@ -173,6 +173,8 @@ class AccuracyResult(Value):
     floor: float
     truncated_share: float | None = None  # answers that were cut at max_tokens
     said: str = ""  # the score, and what the comparison with the last good run says
+    metrics: RawFile | None = None  # as sgl-eval wrote it
+    answers: RawFile | None = None  # likewise: each question with its answer and whether it was right
 
 
 class LoadFigure(Value):

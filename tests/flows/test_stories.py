@@ -5,6 +5,7 @@ One Prefect server for all saves each story the start of its own; the ephemeral 
 
 import json
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -27,6 +28,7 @@ PROMISED = {
     "all-fail",
     "second-request-nan", "nan-above-2048", "nan-in-large-batches", "nan-far-into-answers", "sanitised-nan",
     "nan-under-load", "oom-at-peak", "below-slo", "slo-search", "nan-check-on", "varied", "nan-without-decode",
+    "nan-far-into-context", "fast-and-wrong",
 }  # fmt: skip
 
 
@@ -54,12 +56,23 @@ def test_a_story_comes_to_the_end_that_it_states(name: str, machine: Machine) ->
         if attempt.replies:
             asked = [json.loads(line) for line in (folder / attempt.replies.path).read_text().splitlines()]
             assert {v.id for v in attempt.decode if v.calls} == {line["probe"] for line in asked}
+            for line in filter(_thinks, asked):
+                thought = line["reply"]["choices"][0]["message"]["reasoning_content"]
+                assert bool(thought) == ("--reasoning-parser" in attempt.argv)
+        if attempt.accuracy:
+            assert attempt.accuracy.answers is not None
+            answers = (folder / attempt.accuracy.answers.path).read_text().splitlines()
+            assert attempt.accuracy.right == sum(json.loads(line)["symbolic_correct"] for line in answers)
         for point in attempt.bench:
             assert point.raw is None or (folder / point.raw.path).is_file()
     assert "Branch taken" in (folder / "report.md").read_text()
 
     assert machine.processes() == []
     assert machine.is_free()
+
+
+def _thinks(line: dict[str, Any]) -> bool:
+    return line["probe"] == "chat-reasoning" and isinstance(line["reply"], dict)
 
 
 def _trail(record: RunRecord) -> list[tuple[str, AttemptOutcome]]:

@@ -1,11 +1,7 @@
 """The main job on a real SGLang over a real sshd: the silent NaN is found out, the cure serves, the host ends empty."""
 
-import contextlib
 import json
-import os
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,19 +10,19 @@ import pytest
 from settings.words import AttemptOutcome, RunOutcome, Stage, StageOutcome, Verdict
 from tasks.pure.record import Attempt, RunRecord
 from tests.real.conftest import WriteTarget
+from tests.real.walk import assert_host_is_empty, bring_up
 
 pytestmark = [
     pytest.mark.real, pytest.mark.sshd, pytest.mark.timeout(900), pytest.mark.usefixtures("real_environment"),
 ]
 
-LADDERS = Path(__file__).parent / "ladders"
-PORT, TAKEN_PORT = 31_007, 31_008
+TAKEN_PORT = 31_008
 OURS = frozenset({Stage.LAUNCH, Stage.READY, Stage.WARMUP, Stage.DECODE, Stage.BENCH, Stage.RECHECK, Stage.STOP})
 
 
 @pytest.mark.parametrize("form", ["ovf", "bang"])
 def test_a_silent_nan_is_found_out_and_the_cure_serves(form: str, write_target: WriteTarget, tmp_path: Path) -> None:
-    record, folder = _bring_up(write_target(form), "real-nan", tmp_path)
+    record, folder = bring_up(write_target(form), "real-nan", tmp_path)
     broken, cured = record.attempts
 
     assert RunOutcome.SERVING is record.outcome
@@ -49,14 +45,14 @@ def test_a_silent_nan_is_found_out_and_the_cure_serves(form: str, write_target: 
     assert point.raw is not None
     assert json.loads((folder / point.raw.path).read_text())["completed"] == 32
 
-    _assert_host_is_empty(tmp_path)
+    assert_host_is_empty(tmp_path)
 
 
 @pytest.mark.usefixtures("stranger")
 def test_the_five_candidates_end_on_the_one_that_serves(
     write_target: WriteTarget, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record, _ = _bring_up(write_target("ovf"), "real-five", tmp_path)
+    record, _ = bring_up(write_target("ovf"), "real-five", tmp_path)
 
     assert RunOutcome.SERVING is record.outcome
     assert [
@@ -66,7 +62,7 @@ def test_the_five_candidates_end_on_the_one_that_serves(
     assert record.winner == 5
     with capsys.disabled():
         print(_times(record))
-    _assert_host_is_empty(tmp_path)
+    assert_host_is_empty(tmp_path)
 
 
 @pytest.fixture
@@ -74,23 +70,6 @@ def stranger() -> Iterator[None]:
     """Somebody who listens on the port that one candidate asks for."""
     with socket.create_server(("127.0.0.1", TAKEN_PORT)):
         yield
-
-
-def _bring_up(target: Path, ladder: str, tmp_path: Path) -> tuple[RunRecord, Path]:
-    """The record that the command prints, and the run folder; both say the same."""
-    done = subprocess.run(
-        [
-            Path(sys.executable).with_name("bringup"), "run", "--target", target,
-            "--ladder", LADDERS / f"{ladder}.toml", "--runs", tmp_path / "runs", "--json",
-        ],
-        env={**os.environ, "PREFECT_HOME": str(tmp_path / "prefect")}, cwd=tmp_path,
-        capture_output=True, text=True, timeout=800, check=False,
-    )
-    assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout[-2_000:]}\n{done.stderr[-4_000:]}"
-    printed = RunRecord.model_validate_json(done.stdout)
-    (folder,) = (tmp_path / "runs").iterdir()
-    assert printed == RunRecord.model_validate_json((folder / "record.json").read_text())
-    return printed, folder
 
 
 def _passed(attempt: Attempt) -> set[Stage]:
@@ -107,23 +86,3 @@ def _times(record: RunRecord) -> str:
     }
     each = ", ".join(f"{rung} {seconds:.0f} s" for rung, seconds in own_s.items())
     return f"\nfive candidates: {wall_s:.0f} s in all; the servers' own times: {sum(own_s.values()):.0f} s ({each})"
-
-
-def _assert_host_is_empty(tmp_path: Path) -> None:
-    with socket.socket() as probe:
-        assert probe.connect_ex(("127.0.0.1", PORT)) != 0, f"something still listens on {PORT}"
-    state = tmp_path / "state"
-    assert not (state / "lock").exists()
-    launched = {json.loads(path.read_text())["pid"] for path in state.glob("attempts/*/started")}
-    assert launched, "no attempt was launched"
-    assert [] == list(_living_in(launched))
-
-
-def _living_in(sessions: set[int]) -> Iterator[str]:
-    """What still runs in these sessions. A real scheduler writes its title over its environment: no mark would do."""
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            pid_and_name, _, rest = stat.read_text().rpartition(")")
-            state, _, _, session = rest.split()[:4]
-            if int(session) in sessions and state not in "ZX":  # dead, and only not yet waited for
-                yield f"{pid_and_name}) in state {state}"

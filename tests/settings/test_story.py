@@ -36,7 +36,7 @@ def test_every_promised_story_is_there() -> None:
         "founding trtllm-works oom-then-nan silent-nan unsupported-assert overridden dies-under-load nan-after-load "
         "hang-in-capture port-taken slow-but-healthy same-assert-twice unknown-crash all-fail "
         "second-request-nan nan-above-2048 nan-in-large-batches nan-far-into-answers sanitised-nan nan-under-load "
-        "oom-at-peak below-slo slo-search nan-check-on varied nan-without-decode"
+        "oom-at-peak below-slo slo-search nan-check-on varied nan-without-decode nan-far-into-context fast-and-wrong"
     )
     assert sorted(promised.split()) == SHIPPED
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from settings.accuracy import AccuracyGate
-from tasks.accuracy import evaluate
+from tasks.accuracy import Evaluation, evaluate
 from tasks.deadline import Deadline
 from tasks.host import DeadlinePassed
 from tasks.local_host import LocalHost
@@ -33,6 +33,7 @@ def main():
     aggregate = {"score": right / len(rows), "error_rate": 0.0, "truncated_rate": 0.0}
     metrics = {"num_examples": len(rows), "aggregate": aggregate, "said": vars(args)}
     (out / "metrics.json").write_text(json.dumps(metrics))
+    (out / "output-rs0.jsonl").write_text("".join(json.dumps(row) + "\\n" for row in rows))
     print(f"* score = {right}\\n\\nMetrics: {out / 'metrics.json'}\\nPredictions: {out}  (1 jsonl file(s))")
     return 0
 """
@@ -48,7 +49,7 @@ class Eval:
         (package / "__init__.py").touch()
         (package / "cli.py").write_text(CLI)
 
-    def __call__(self, gate: AccuracyGate = GATE, within_s: float = 60, **env: str) -> AccuracyResult | str:
+    def __call__(self, gate: AccuracyGate = GATE, within_s: float = 60, **env: str) -> Evaluation:
         with LocalHost(env={"PYTHONPATH": str(self.folder / "site"), **env}) as host:
             return evaluate(
                 host, gate, read_questions(ROWS, None), python=sys.executable, port=30000,
@@ -62,8 +63,11 @@ def run(tmp_path: Path) -> Eval:
 
 
 def test_the_questions_go_to_the_host_and_the_score_comes_back(run: Eval) -> None:
-    found = run()
+    ran = run()
+    found = ran.found
     assert isinstance(found, AccuracyResult)
+    assert (1, 2) == (ran.metrics.count(b"aggregate"), ran.answers.count(b"problem"))
+    assert "* score = 1" in ran.printed
     assert (1, 2, 0.5) == (found.right, found.questions, found.score)
     (metrics,) = (run.folder / "state").glob("run-*/*/metrics.json")
     said = json.loads(metrics.read_text())["said"]
@@ -77,13 +81,15 @@ def test_thinking_is_said_only_when_the_gate_says_it(run: Eval) -> None:
 
 
 def test_a_tool_that_fails_or_is_not_there_gives_a_reason_and_no_score(run: Eval) -> None:
-    assert "ended with 1 and wrote no metrics: openai.APIConnectionError" == run(ENDS="openai.APIConnectionError")
-    missing = run(PYTHONPATH="/nowhere")
+    failed = run(ENDS="openai.APIConnectionError")
+    assert "ended with 1 and wrote no metrics: openai.APIConnectionError" == failed.found
+    assert "openai.APIConnectionError" in failed.printed
+    missing = run(PYTHONPATH="/nowhere").found
     assert isinstance(missing, str)
     assert "No module named 'sgl_eval'" in missing
 
 
 def test_a_run_that_never_ends_is_stopped_at_the_gates_own_limit(run: Eval) -> None:
-    assert "had not ended after 1 s and was stopped" == run(GATE.model_copy(update={"wall_s": 1.0}), LASTS="50")
+    assert "had not ended after 1 s and was stopped" == run(GATE.model_copy(update={"wall_s": 1.0}), LASTS="50").found
     with pytest.raises(DeadlinePassed):
         run(within_s=1.5, LASTS="50")

@@ -12,6 +12,7 @@ from typing import Any
 
 from sglang import _words
 from sglang._effective import Resolved
+from sglang._story import STORY
 
 __all__ = ["HEALTH_CHECK", "Engine", "Reply", "TooLong"]
 
@@ -31,6 +32,8 @@ class Engine:
         self._channel = channel
         self._inboxes: dict[str, queue.SimpleQueue[tuple[str, bool]]] = {}
         self._sending = threading.Lock()
+        fault = STORY.at("decode", setup.effective)
+        self._wrong = fault is not None and fault.does == "wrong"
         self._seen: set[str] = set()  # prompts whose KV cache is still there
         threading.Thread(target=self._receive, daemon=True).start()
 
@@ -39,7 +42,7 @@ class Engine:
         return len(self._inboxes)
 
     def generate(
-        self, prompt: str | list[int], params: dict[str, Any], more: dict[str, Any]
+        self, prompt: str | list[int], params: dict[str, Any], more: dict[str, Any], *, thinks: bool = False
     ) -> "Iterator[Reply]":
         """The reply to one prompt, once after each token; then it is whole. Raises: TooLong."""
         text = prompt if isinstance(prompt, str) else _words.wording(prompt)
@@ -48,7 +51,8 @@ class Engine:
         self._check_length(asked, longest)
         temperature = float(params.get("temperature", 1.0))
         greedy = temperature == 0
-        pieces = _words.answer(text, 0 if greedy else uuid.uuid4().int % 1_000)
+        seed = 0 if greedy else uuid.uuid4().int % 1_000
+        pieces = _words.answer(text, seed, thinks=thinks, wrong=self._wrong)
         ignore_eos = bool(params.get("ignore_eos"))
         ends_by_itself = not ignore_eos and len(pieces) + 1 <= longest
         while len(pieces) < longest and not ends_by_itself:

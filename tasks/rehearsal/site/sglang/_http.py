@@ -13,6 +13,7 @@ from typing import Any
 from sglang._engine import HEALTH_CHECK, Engine, Reply, TooLong
 from sglang._log import log
 from sglang._story import STORY
+from sglang._words import THOUGHT_ENDS
 
 __all__ = ["Server", "warm_up"]
 
@@ -141,9 +142,13 @@ class _Api(BaseHTTPRequestHandler):
         self._openai(asked, prompt, _message, "chat.completion")
 
     def _openai(self, asked: dict[str, Any], prompt: Any, choice: "Choice", kind: str) -> None:
-        replies = self.server.engine.generate(prompt, _openai_params(asked), {})
+        engine = self.server.engine
+        thinks = choice is _message and bool(engine.setup.effective["reasoning_parser"])
+        if thinks:
+            choice = _thoughtful
+        replies = engine.generate(prompt, _openai_params(asked), {}, thinks=thinks)
         if asked.get("stream"):
-            sent = [0]
+            sent = [0, 0]
             chunk = "chat.completion.chunk" if kind == "chat.completion" else kind
             self._stream(replies, lambda reply: _what_is_new(_openai_reply(asked, reply, choice, chunk), sent))
         else:
@@ -225,12 +230,22 @@ def _message(reply: Reply, logprobs: bool) -> dict[str, Any]:
     return {"message": message, "logprobs": {"content": rows} if logprobs else None}
 
 
+def _thoughtful(reply: Reply, logprobs: bool) -> dict[str, Any]:
+    """The message with its thought apart, as a reasoning parser gives it."""
+    said = _message(reply, logprobs)
+    thought, _, content = reply.text.partition(THOUGHT_ENDS)
+    said["message"] |= {"content": content.lstrip() or None, "reasoning_content": thought.lstrip()}
+    return said
+
+
 def _what_is_new(whole: dict[str, Any], sent: list[int]) -> dict[str, Any]:
-    """A whole reply as a chunk of a stream: only what came after the first `sent` characters, which it counts."""
+    """A whole reply as a chunk of a stream: only what came after the `sent` characters of answer and thought."""
     choice = whole["choices"][0]
     if "message" in choice:
         choice["delta"] = message = choice.pop("message")
-        message["content"], sent[0] = message["content"][sent[0]:], len(message["content"])
+        for part, name in enumerate(("content", "reasoning_content")):
+            text = message[name] or ""
+            message[name], sent[part] = text[sent[part]:] or None, len(text)
         if choice["logprobs"]:
             choice["logprobs"] = {"content": choice["logprobs"]["content"][-1:]}
     else:

@@ -135,7 +135,7 @@ def _meet_in_service(me: Rank) -> None:
         ("under_load", len(requests) > 1),
     ):
         fault = STORY.at(point, me.setup.effective) if reached else None
-        if fault is None or me.beside_others < fault.after_requests:
+        if fault is None or fault.does == "wrong" or me.beside_others < fault.after_requests:
             continue
         if fault.does == "nan":
             me.nan = fault if point == "under_load" else me.nan

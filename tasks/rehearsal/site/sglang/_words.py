@@ -4,9 +4,10 @@ import re
 import zlib
 from collections.abc import Sequence
 
-__all__ = ["END_TOKEN", "answer", "logprob", "more", "salad", "to_pieces", "token_of", "wording"]
+__all__ = ["END_TOKEN", "THOUGHT_ENDS", "answer", "logprob", "more", "salad", "to_pieces", "token_of", "wording"]
 
 END_TOKEN = 151_329
+THOUGHT_ENDS = "</think>"
 _PIECE = re.compile(r"\s*\w+|\s*[^\w\s]|\s+$")
 _FIRST_ID, _IDS = 256, 150_000
 _WHO = ("The harbour pilot", "A baker", "Our neighbour", "The night watch", "An old clerk", "The ferryman", "Her aunt")
@@ -59,10 +60,16 @@ def salad(key: str, place: int) -> tuple[str, int, float]:
     return piece, token_of(piece), -9.0 - draw % 4_000 / 1_000
 
 
-def answer(prompt: str, seed: int = 0) -> list[str]:
-    """The pieces of a whole answer: what the prompt asks for where that can be seen, then plain sentences."""
+def answer(prompt: str, seed: int = 0, *, thinks: bool = False, wrong: bool = False) -> list[str]:
+    """The pieces of a whole answer: what the prompt asks for where that can be seen, then plain sentences.
+
+    `thinks`: some sentences before it, and the mark that ends them. `wrong`: sums above nine are not right.
+    """
     start = zlib.crc32(prompt.encode()) + seed
-    known = _known(prompt)
+    known = _known(prompt, wrong)
+    if thinks:
+        thought = "".join(_sentence(start + 100 + n) for n in range(3))
+        return [*to_pieces(f" Let me think.{thought}"), THOUGHT_ENDS, *answer(prompt, seed, wrong=wrong)]
     return to_pieces(known + "".join(_sentence(start + n) for n in range(1 if known else 3)))
 
 
@@ -77,14 +84,15 @@ def _sentence(n: int) -> str:
     return f" {who} {did} {what} {where} {when}."
 
 
-def _known(prompt: str) -> str:
+def _known(prompt: str, wrong: bool) -> str:
     asked = prompt.strip().lower()[-400:]
     for pattern, told in _KNOWN:
         if re.search(pattern, asked, re.DOTALL):
             return told
     terms = re.search(r"(\d+)\s*\+\s*(\d+)", asked)
     if terms and len(asked) < 100:
-        return f" {int(terms[1]) + int(terms[2])}."
+        total = int(terms[1]) + int(terms[2])
+        return f" {total + 10 if wrong and total > 9 else total}."
     return _asked_for(prompt) or _continued(prompt)
 
 

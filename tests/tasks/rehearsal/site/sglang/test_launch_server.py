@@ -166,6 +166,30 @@ def test_a_healthy_model_answers_sensibly_and_the_same_twice(start: Any) -> None
     assert {"type": "length", "length": 300} == forced["meta_info"]["finish_reason"]
 
 
+def test_with_a_reasoning_parser_a_chat_thinks_apart_from_its_answer(start: Any) -> None:
+    server = start(NEW, "--reasoning-parser", "glm45").until_ready()
+    said = [{"role": "user", "content": "What is 2 + 2?"}]
+    asked = {"model": "x", "messages": said, "max_tokens": 200, "temperature": 0}
+    message = server.json("/v1/chat/completions", asked)["choices"][0]["message"]
+    assert message["content"].startswith("4.")
+    assert message["reasoning_content"].startswith("Let me think.")
+    _, streamed = server.call("/v1/chat/completions", {**asked, "stream": True})
+    deltas = [
+        json.loads(line.removeprefix(b"data: "))["choices"][0]["delta"]
+        for line in streamed.splitlines() if line.startswith(b"data: {")
+    ]
+    for part in ("content", "reasoning_content"):
+        assert message[part].split() == "".join(d[part] or "" for d in deltas).split()
+    short = server.json("/v1/chat/completions", {**asked, "max_tokens": 5})["choices"][0]["message"]
+    assert (None, True) == (short["content"], bool(short["reasoning_content"]))
+
+
+def test_a_wrong_model_is_fluent_and_cannot_add(start: Any) -> None:
+    server = start(NEW + '[[fault]]\nat = "decode"\ndoes = "wrong"\n').until_ready()
+    assert server.generate("What is 2 + 2?")["text"].startswith(" 4.")
+    assert server.generate("What is 17 + 25?")["text"].startswith(" 52.")
+
+
 def test_a_batch_in_one_request_gives_a_reply_to_each_prompt(start: Any) -> None:
     server = start(NEW).until_ready()
     params = {"temperature": 0, "max_new_tokens": 3}
