@@ -52,6 +52,7 @@ def check_args(ladder: Ladder, engine: Engine, capabilities: Capabilities, *, fi
     places: list[tuple[str, Mapping[str, ArgValue]]] = [("base.args", ladder.base.args)]
     places += [(f"rung.{name}.args", rung.args) for name, rung in ladder.rung.items()]
     places += [(f"remedy.{name}.set", remedy.set) for name, remedy in ladder.remedy.items()]
+    places += [(f"vary.{name}.args", variation.args) for name, variation in ladder.vary.items()]
     for where, args in places:
         for key, value in args.items():
             _check_flag(f"{where}.{key}", key, engine, capabilities.parser, file)

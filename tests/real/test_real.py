@@ -13,7 +13,7 @@ from tests.real.conftest import WriteTarget
 from tests.real.walk import assert_host_is_empty, bring_up
 
 pytestmark = [
-    pytest.mark.real, pytest.mark.sshd, pytest.mark.timeout(900), pytest.mark.usefixtures("real_environment"),
+    pytest.mark.real, pytest.mark.sshd, pytest.mark.timeout(1800), pytest.mark.usefixtures("real_environment"),
 ]
 
 TAKEN_PORT = 31_008

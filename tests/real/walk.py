@@ -28,7 +28,7 @@ def bring_up(
             "--ladder", _written(ladder, tmp_path), "--runs", tmp_path / "runs", "--json",
         ],
         env={**os.environ, "PREFECT_HOME": str(tmp_path / "prefect")}, cwd=tmp_path,
-        capture_output=True, text=True, timeout=800, check=False,
+        capture_output=True, text=True, timeout=1_500, check=False,
     )
     assert done.returncode == ends, f"exit {done.returncode}\n{done.stdout[-2_000:]}\n{done.stderr[-4_000:]}"
     printed = RunRecord.model_validate_json(done.stdout)

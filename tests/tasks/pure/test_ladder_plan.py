@@ -130,6 +130,13 @@ def test_a_slip_of_the_pen_is_bad_input_and_no_rung_to_skip(
     assert complaint in str(caught.value)
 
 
+def test_a_slip_in_a_variation_is_told_like_one_in_a_rung(engine: Engine, build: BUILDS) -> None:
+    rungs = {"start": "only", "rung": {"only": {"why": "x", "on": [{"stop": "end"}]}}}
+    ladder = validate(Ladder, {**rungs, "vary": {"v": {"why": "x", "args": {"chunked-prefil-size": 1}}}}, "my.toml")
+    with pytest.raises(BadInput, match=r"my\.toml: vary\.v\.args\.chunked-prefil-size: .*'chunked-prefill-size'"):
+        check_args(ladder, engine, build("0.5.23"), file="my.toml")
+
+
 @pytest.mark.parametrize("args", [{"cuda-graph-max-bs": 8}, {"sparse-decode": "triton"}, {"port": 31000}])
 def test_what_another_release_has_is_no_slip(engine: Engine, build: BUILDS, args: dict[str, Any]) -> None:
     check_args(_one_rung(args), engine, build("0.5.9"), file="my.toml")
