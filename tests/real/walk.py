@@ -11,11 +11,12 @@ from pathlib import Path
 
 from settings.words import ExitCode
 from tasks.pure.record import RunRecord
+from tests.ports import free_port
 
-__all__ = ["PORT", "assert_host_is_empty", "bring_up"]
+__all__ = ["assert_host_is_empty", "bring_up"]
 
 HERE = Path(__file__).parent
-PORT = 31_007
+_PORT = "31_007"  # as the ladders write it; each walk takes one that is free
 
 
 def bring_up(
@@ -42,18 +43,20 @@ def _written(ladder: str, tmp_path: Path) -> Path:
     folder = tmp_path / "declared"
     folder.mkdir()
     for file in (HERE / "ladders" / f"{ladder}.toml", *(HERE / "suites").glob("*.toml")):
-        (folder / file.name).write_text(file.read_text().replace("{suites}", str(folder)))
+        text = file.read_text().replace("{suites}", str(folder)).replace(_PORT, str(free_port()))
+        (folder / file.name).write_text(text)
     return folder / f"{ladder}.toml"
 
 
 def assert_host_is_empty(tmp_path: Path) -> None:
-    with socket.socket() as probe:
-        assert probe.connect_ex(("127.0.0.1", PORT)) != 0, f"something still listens on {PORT}"
     state = tmp_path / "state"
     assert not (state / "lock").exists()
-    launched = {json.loads(path.read_text())["pid"] for path in state.glob("attempts/*/started")}
+    launched = [json.loads(path.read_text()) for path in state.glob("attempts/*/started")]
     assert launched, "no attempt was launched"
-    assert [] == list(_living_in(launched))
+    assert [] == list(_living_in({server["pid"] for server in launched}))
+    for port in {server["port"] for server in launched if server["port"]}:
+        with socket.socket() as probe:
+            assert probe.connect_ex(("127.0.0.1", port)) != 0, f"something still listens on {port}"
 
 
 def _living_in(sessions: set[int]) -> Iterator[str]:
