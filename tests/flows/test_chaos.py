@@ -102,7 +102,8 @@ def _make_room(folder: Path) -> None:
 
 def _second_run(scene: Scene) -> None:
     second = scene.machine.bringup("run", "--target", scene.target, "--runs", str(scene.machine.folder / "second"))
-    assert ExitCode.HOST_BUSY == second.returncode, second.stderr
+    over = scene.run.poll() is not None  # the first may have ended while the second started
+    assert second.returncode in (ExitCode.HOST_BUSY, *([ExitCode.SERVING] if over else [])), second.stderr
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,8 @@ def test_after_any_fault_the_host_is_empty_and_the_next_run_serves(
                 run.communicate()
         _is_empty(machine, lock_stays=fault.silent)
         record = read_record(machine.newest())
-        assert record.outcome in fault.ends, (record.halt, said)
+        passed = GOES_ON if stage == "stop" else ()  # every gate was passed before
+        assert record.outcome in (*fault.ends, *passed), (record.halt, said)
         _is_true(record)
         if fault.disk:
             _make_room(machine.folder / fault.disk)
