@@ -15,6 +15,7 @@ from tasks.deadline import Deadline, pause
 from tasks.host import OUTPUT_LIMIT, DeadlinePassed, Host
 from tasks.pure.bench import read_bench, redacted
 from tasks.pure.record import BenchPoint
+from tasks.runlog import log
 from tasks.supervisor import Ended, ExitInfo, NotHeld, ServerSpec, Supervisor
 
 __all__ = ["BenchReport", "Load", "bench", "bench_argv"]
@@ -150,7 +151,7 @@ def _run(supervisor: Supervisor, profile: BenchProfile, load: Load, deadline: De
             profile, python=load.python, port=load.port, model=resolve_path(load.model, home), path=path,
             without=refused,
         )  # fmt: skip
-        ran = _wait_for(supervisor, ServerSpec(id, argv, load.env), profile, load, deadline)
+        ran = _patiently(supervisor, ServerSpec(id, argv, load.env), profile, load, deadline)
         unknown = _UNKNOWN.search(ran.said) if ran.exited == 2 else None
         more = [name for name in _NEWER if unknown and name in unknown[1].split() and name not in refused]
         if not more:
@@ -158,14 +159,29 @@ def _run(supervisor: Supervisor, profile: BenchProfile, load: Load, deadline: De
         refused += more
 
 
-def _wait_for(
+def _patiently(
     supervisor: Supervisor, spec: ServerSpec, profile: BenchProfile, load: Load, deadline: Deadline
 ) -> _Ran:
-    """Begin it, or find it, and stay until it has ended. Raises: DeadlinePassed, after it was stopped."""
+    """As `_wait_for`; a host that is slow to answer under the load is asked again. Raises: DeadlinePassed, HostLost."""
+    limit = deadline.sooner(profile.wall_s)
+    while True:
+        try:
+            return _wait_for(supervisor, spec, profile, load, deadline, limit)
+        except DeadlinePassed as e:
+            if limit.passed:
+                supervisor.ask_to_stop(spec.id, deadline=Deadline.after(load.call_s))
+                raise
+            log.warning("load.not_seen", why=str(e))
+
+
+def _wait_for(
+    supervisor: Supervisor, spec: ServerSpec, profile: BenchProfile, load: Load, deadline: Deadline, limit: Deadline
+) -> _Ran:
+    """Begin it, or find it, and stay to its end. Raises: DeadlinePassed of one call, or after it was stopped."""
     begun = supervisor.start(spec, deadline=Deadline.after(load.call_s))
     if isinstance(begun, NotHeld):
         return _Ran(None, "", "was not begun: the host is not ours any more")
-    ended, limit, stopped = begun.exit if isinstance(begun, Ended) else None, deadline.sooner(profile.wall_s), ""
+    ended, stopped = begun.exit if isinstance(begun, Ended) else None, ""
     while ended is None:
         if load.look():
             stopped = "was ended with its server"

@@ -89,7 +89,7 @@ def gone(step: Step, session: Session, server: Server, pulse: Pulse, **found: An
     """The server ended by itself, or by our supervisor."""
     ended = pulse.status.exit
     if ended is None or ended.clean is None:
-        ended = _try_to_end(session, server) or ended
+        ended = try_to_end(session, server) or ended
     diagnosis, outcome = account_for(server, step.stage, ended)
     return step.failed(diagnosis, outcome=outcome, **found)
 
@@ -102,12 +102,12 @@ def doomed(step: Step, session: Session, server: Server, **found: Any) -> StageR
         if not pulse.alive or pulse.fatal_for_s >= session.settings.doom_grace_s or grace.passed:
             break
         pause(min(session.settings.poll_s, 0.2), grace)
-    _try_to_end(session, server)
+    try_to_end(session, server)
     diagnosis = server.watch.cause(ended=True).model_copy(update={"stage": step.stage})
     return step.failed(diagnosis, **found)
 
 
-def _try_to_end(session: Session, server: Server) -> ExitInfo | None:
+def try_to_end(session: Session, server: Server) -> ExitInfo | None:
     """End the server; if that fails, the step `stop` comes to it again, and the cause that was found is not lost."""
     try:
         return end_server(session, server)

@@ -7,14 +7,14 @@ from settings.suite import BenchProfile
 from settings.words import AttemptOutcome, Stage
 from tasks.bench import BenchReport, Load
 from tasks.bench import bench as run_bench
-from tasks.faults import StageReport, Step, doomed, end_server, gone, out_of_budget, reported, settled
+from tasks.faults import StageReport, Step, doomed, gone, out_of_budget, reported, settled, try_to_end
 from tasks.host import DeadlinePassed
 from tasks.pure import cause
 from tasks.pure.record import BenchPoint, LoadFigure, LoadSummary
 from tasks.pure.sweep import TRIES, capacity, figures, next_run, peaks_unmeasured
 from tasks.pure.tuning import loses
 from tasks.runlog import log
-from tasks.sampler import Sampler
+from tasks.sampler import Sampler, UnderLoad, WentBad
 from tasks.session import Progress, Server, Session
 
 __all__ = ["bench"]
@@ -23,9 +23,10 @@ __all__ = ["bench"]
 def bench(session: Session, server: Server) -> StageReport:
     """Sweep, repeats and search. A fault of the client is repeated on the same server; one of the server ends it.
 
-    Called again after the host was away, it comes to the same figures: each load is known to the host by its number.
+    Called again after the host was away, it comes to the same points: each load is known to the host by its number.
     """
-    return _Load(session, server, Step(Stage.BENCH, server.n, server.rung)).go()
+    server.under_load = server.under_load or UnderLoad()
+    return _Load(session, server, Step(Stage.BENCH, server.n, server.rung), server.under_load).go()
 
 
 @dataclass(slots=True)
@@ -33,21 +34,19 @@ class _Load:
     session: Session
     server: Server
     step: Step
+    seen: UnderLoad
     points: list[BenchPoint] = field(default_factory=list)
-    began: float = field(default_factory=time.monotonic)
     ended: str = ""
     client_failed: int = 0  # runs in a row
     lost: bool = False  # a variation that cannot win any more
-    ended_it: bool = False  # a sample was bad, and we ended the server under its load
 
     def go(self) -> StageReport:
         test = self.session.load_test
-        every_s = test.sample_every_s
-        with Sampler(self.server.client, self.session.recheck_suite, every_s) as sampler:
+        with Sampler(self.server.client, self.session.recheck_suite, test.sample_every_s, self.seen) as sampler:
             report = self._measure(sampler)
         found = figures(test, self.session.profiles, self.points, self.ended)
         summary = LoadSummary(
-            figures=found, samples=sampler.samples, capacity=self._capacity(found), said=self._said(found),
+            figures=found, samples=tuple(self.seen.samples), capacity=self._capacity(found), said=self._said(found),
             slo=test.slo.model_dump(exclude_none=True) if test.slo else {}, ended=self.ended,
         )  # fmt: skip
         report = report or self._judged(found, summary)
@@ -57,7 +56,9 @@ class _Load:
         """All runs. A report when the server failed or nothing can be measured; None: the figures are to be judged."""
         session = self.session
         while True:
-            then = next_run(session.load_test, session.profiles, self.points, time.monotonic() - self.began)
+            if self.seen.bad and self.seen.ended_it:  # before the connection was lost
+                return self._went_bad(self.seen.bad)
+            then = next_run(session.load_test, session.profiles, self.points, time.monotonic() - self.seen.began)
             if then.profile is None or session.deadline.passed:
                 self.ended = then.why or "the budget of the whole run is spent"
                 return None
@@ -65,7 +66,7 @@ class _Load:
                 report = self._run(then.profile, then.repeat, sampler)
             except DeadlinePassed as e:
                 return self._out_of_time(str(e))
-            failed = self._server_failed(report, sampler)
+            failed = self._server_failed(report)
             if failed:
                 self.ended = "the server failed"
                 return failed
@@ -81,12 +82,16 @@ class _Load:
                 return self.step.failed(diagnosis, outcome=AttemptOutcome.PASSED)
 
     def _out_of_time(self, why: str) -> StageReport:
+        if self.seen.bad and self.seen.ended_it:
+            return self._went_bad(self.seen.bad)
         self.ended = why
         pulse = self.server.watch.look(self.session.call())
         if not pulse.alive:
             return gone(self.step, self.session, self.server, pulse)
         if pulse.fatal:
             return doomed(self.step, self.session, self.server)
+        if self.seen.bad:
+            return self._went_bad(self.seen.bad)
         if self.session.deadline.passed:
             return out_of_budget(self.step, self.session, pulse)
         return self.step.failed(cause.unmeasured("bench_invalid", why), outcome=AttemptOutcome.PASSED)
@@ -99,10 +104,10 @@ class _Load:
         def look() -> bool:
             session.show(Progress(server.n, server.rung, Stage.BENCH, f"{text}, {time.monotonic() - began:.0f} s"))
             pulse = server.watch.look(session.call())
-            if sampler.bad and pulse.alive and not pulse.fatal:  # a fatal line is given its own time
-                self.ended_it = True
-                end_server(session, server)
-            return self.ended_it
+            if self.seen.bad and pulse.alive and not pulse.fatal:  # a fatal line is given its own time
+                self.seen.ended_it = True
+                try_to_end(session, server)
+            return self.seen.ended_it
 
         load = Load(
             f"{server.id}-load-{len(self.points) + 1}", session.target.python, server.plan.port, session.target.model,
@@ -123,11 +128,15 @@ class _Load:
         log.info("load.measured", run=repeat, **shown)
         return report
 
-    def _server_failed(self, report: BenchReport, sampler: Sampler) -> StageReport | None:
+    def _went_bad(self, bad: WentBad) -> StageReport:
+        self.ended = "the server failed"
+        return self.step.failed(cause.judged(bad.kind, bad.why, Stage.BENCH))
+
+    def _server_failed(self, report: BenchReport) -> StageReport | None:
         """The log's first fatal cause, else what the samples showed, else the server's end without a word."""
-        bad = sampler.bad
-        if bad and self.ended_it:
-            return self.step.failed(cause.judged(bad.kind, bad.why, Stage.BENCH))
+        bad = self.seen.bad
+        if bad and self.seen.ended_it:
+            return self._went_bad(bad)
         suspicious = report.kind is not None and not report.client_fault
         pulse = settled(self.session, self.server, suspicious=suspicious)
         if not pulse.alive:
@@ -135,7 +144,7 @@ class _Load:
         if pulse.fatal:
             return doomed(self.step, self.session, self.server)
         if bad:
-            return self.step.failed(cause.judged(bad.kind, bad.why, Stage.BENCH))
+            return self._went_bad(bad)
         told = reported(self.server)
         return self.step.failed(told.model_copy(update={"stage": Stage.BENCH})) if told else None
 

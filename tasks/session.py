@@ -22,6 +22,7 @@ from tasks.pure.accuracy import Questions
 from tasks.pure.capabilities import Capabilities
 from tasks.pure.plan import LaunchPlan
 from tasks.pure.record import LoadSummary
+from tasks.sampler import UnderLoad
 from tasks.store import RunFolder
 from tasks.supervisor import Supervisor
 from tasks.watch import Watch
@@ -106,3 +107,4 @@ class Server:
     client: httpx.Client
     log_copy: Path
     ready_by: Deadline  # from the launch on, whatever is retried
+    under_load: UnderLoad | None = None  # once its load test has begun

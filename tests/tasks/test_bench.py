@@ -113,6 +113,18 @@ def test_a_load_outlives_the_loss_of_the_host_and_is_found_again(run: Bench) -> 
     assert 1 == run.records[0].read_text().count("\n"), "and was the only one"
 
 
+def test_a_host_that_is_slow_to_answer_under_its_load_is_asked_again(run: Bench) -> None:
+    late = iter([True, True])
+
+    def look() -> bool:
+        if next(late, False):
+            raise DeadlinePassed("gpu-1: `status` did not end before its deadline")
+        return False
+
+    assert run(look=look, RECORD=str(REAL / "bench-healthy.jsonl"), LASTS="0.5").point.valid
+    assert 1 == run.records[0].read_text().count("\n"), "the load went on meanwhile"
+
+
 def test_whoever_looks_may_end_it(run: Bench) -> None:
     report = run(id="a-load-1", look=lambda: bool(run.records), LASTS="50", RECORD=str(REAL / "bench-healthy.jsonl"))
     assert ("bench_invalid", "bench_serving was ended with its server") == (report.kind, report.why)

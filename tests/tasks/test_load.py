@@ -125,7 +125,7 @@ def test_a_sweep_goes_from_high_to_low_and_keeps_each_raw_record(scene: Scene) -
 def test_after_the_host_was_away_it_comes_to_the_same_figures_with_no_load_run_twice(scene: Scene) -> None:
     scene.tell({8: {"rate": 900}, 2: {"rate": 300, "lasts": 1.5}})
     look = scene.server.watch.look
-    away = iter([False, False, True])
+    away = iter([True])
 
     def away_once(deadline: Deadline) -> Any:
         if len(scene.runs if (scene.folder / "runs").exists() else []) == 2 and next(away, False):
@@ -194,6 +194,26 @@ def test_a_server_that_goes_nan_under_load_is_ended_at_once_and_the_moment_is_to
     assert "s into the load test (smoke, 2 at once)" in report.result.reason
     for id in ("a1", "a1-load-2"):
         assert "exited" == scene.session.supervisor.status(id, deadline=Deadline.after(20)).state
+
+
+def test_nan_under_load_is_not_forgotten_when_the_connection_breaks_over_it(scene: Scene) -> None:
+    scene.tell({8: {"lasts": 60}}, sample_every_s=0.1)
+    (scene.folder / "reply.json").write_text(json.dumps(NAN))
+    stop = scene.session.supervisor.stop
+
+    def lost_over_the_load(id: str, *, deadline: Deadline) -> Any:
+        if id != scene.server.id:
+            raise HostLost("gpu-1: the connection broke")
+        return stop(id, deadline=deadline)
+
+    scene.session.supervisor.stop = lost_over_the_load  # type: ignore[method-assign]
+    with pytest.raises(HostLost):
+        scene.bench()
+    scene.session.supervisor.stop = stop  # type: ignore[method-assign]
+    report = scene.bench()
+    assert (AttemptOutcome.FAILED, "nan") == found(report)
+    assert report.load is not None
+    assert [Verdict.NAN] == [s.verdict for s in report.load.samples]
 
 
 @pytest.mark.parametrize(("tpot_ms", "kind", "said"), [(10.0, None, "up to 8"), (90.0, "slo_missed", "none meets")])

@@ -9,7 +9,7 @@ import httpx
 from settings.source import SETTINGS_DIR, load
 from settings.suite import BenchProfile, DecodeSuite
 from settings.words import Verdict
-from tasks.sampler import Sampler
+from tasks.sampler import Sampler, UnderLoad
 from tests.tasks.conftest import until
 from tests.tasks.pure.reply_forms import native
 
@@ -39,35 +39,36 @@ class Api:
         return httpx.Client(transport=httpx.MockTransport(self), base_url="http://x")
 
 
-def _sampled(api: Api, want: int) -> Sampler:
-    """A sampler over `want` samples beside a load."""
-    with api.client() as client, Sampler(client, SUITE, 0.01) as sampler:
+def _sampled(api: Api, want: int) -> UnderLoad:
+    """What `want` samples beside a load showed."""
+    seen = UnderLoad()
+    with api.client() as client, Sampler(client, SUITE, 0.01, seen) as sampler:
         sampler.beside(SMOKE)
-        until(lambda: len(sampler.samples) >= want, f"{want} samples")
-    return sampler
+        until(lambda: len(seen.samples) >= want, f"{want} samples")
+    return seen
 
 
 def test_a_sound_server_is_asked_again_and_again_and_never_called_bad() -> None:
-    sampler = _sampled(Api(PARIS), 5)
-    assert {Verdict.OK} == {s.verdict for s in sampler.samples}
-    assert sampler.bad is None
-    assert ("smoke", 8) == (sampler.samples[0].profile, sampler.samples[0].concurrency)
+    seen = _sampled(Api(PARIS), 5)
+    assert {Verdict.OK} == {s.verdict for s in seen.samples}
+    assert seen.bad is None
+    assert ("smoke", 8) == (seen.samples[0].profile, seen.samples[0].concurrency)
 
 
 def test_nan_counts_at_once_and_its_moment_is_known() -> None:
     api = Api(PARIS, PARIS, NAN)
-    sampler = _sampled(api, 3)
-    assert sampler.bad is not None
-    assert "nan" == sampler.bad.kind
-    assert f"{sampler.samples[-1].into_s:.1f} s into the load test (smoke, 8 at once)" in sampler.bad.why
-    assert [Verdict.OK, Verdict.OK, Verdict.NAN] == [s.verdict for s in sampler.samples]
+    seen = _sampled(api, 3)
+    assert seen.bad is not None
+    assert "nan" == seen.bad.kind
+    assert f"{seen.samples[-1].into_s:.1f} s into the load test (smoke, 8 at once)" in seen.bad.why
+    assert [Verdict.OK, Verdict.OK, Verdict.NAN] == [s.verdict for s in seen.samples]
     assert 3 == len(api.asked), "nothing is asked after that"
 
 
 def test_nonsense_counts_when_it_comes_twice_in_a_row() -> None:
-    sampler = _sampled(Api(PARIS, NONSENSE, NONSENSE), 3)
-    assert sampler.bad is not None
-    assert "garbage" == sampler.bad.kind
+    seen = _sampled(Api(PARIS, NONSENSE, NONSENSE), 3)
+    assert seen.bad is not None
+    assert "garbage" == seen.bad.kind
     once = _sampled(Api(NONSENSE, PARIS), 4)
     assert (None, Verdict.GARBAGE) == (once.bad, once.samples[0].verdict)
 
@@ -82,20 +83,20 @@ def test_an_answer_that_is_late_under_load_is_no_bad_answer() -> None:
         raise httpx.ReadTimeout("no answer", request=request)
 
     with httpx.Client(transport=httpx.MockTransport(never), base_url="http://x") as client:
-        with Sampler(client, SUITE, 0.01) as sampler:
+        with Sampler(client, SUITE, 0.01, seen := UnderLoad()) as sampler:
             sampler.beside(SMOKE)
             until(lambda: len(late) >= 3, "three late answers")
-    assert (None, ()) == (sampler.bad, sampler.samples)
+    assert (None, []) == (seen.bad, seen.samples)
 
 
 def test_nothing_is_asked_between_two_runs_nor_without_an_interval() -> None:
     api = Api(PARIS)
     with api.client() as client:
-        with Sampler(client, SUITE, 0.01) as sampler:
+        with Sampler(client, SUITE, 0.01, seen := UnderLoad()) as sampler:
             sampler.beside(SMOKE)
-            until(lambda: bool(sampler.samples), "a sample")
+            until(lambda: bool(seen.samples), "a sample")
             sampler.beside(None)
-        with Sampler(client, SUITE, None) as never:
+        with Sampler(client, SUITE, None, nothing := UnderLoad()) as never:
             never.beside(SMOKE)
-    assert () == never.samples
+    assert [] == nothing.samples
     assert {16} == {body["sampling_params"]["max_new_tokens"] for body in api.asked}, "one short question each time"
