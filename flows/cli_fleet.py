@@ -56,7 +56,7 @@ def fleet(
     finally:  # also of an interrupted fleet
         if as_json:
             for row in told.rows:
-                print(row.model_dump_json())
+                print(row.model_dump_json(ensure_ascii=True))
         elif told.rows:
             _show(told.rows)
         sys.stdout.flush()

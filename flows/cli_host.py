@@ -67,12 +67,14 @@ def what_is_left(target: Target, run_id: str, attempt: str | None) -> str:
         with connect(target, deadline=deadline) as host:
             supervisor = _supervisor(target, host, run_id)
             while (holder := supervisor.holder(deadline=deadline)) is not None and holder.run_id == run_id:
-                if deadline.left_s < 1:
+                if holder.kept or deadline.left_s < 1:
                     break
                 pause(0.5, deadline)
             ended = supervisor.status(attempt, deadline=Deadline.after(5)).exit if attempt else None
     except (HostError, BadInput) as e:
         return f"what is left on {target.name} is not known ({e}); {_by_lease(target)}"
+    if holder is not None and holder.run_id == run_id and holder.kept:
+        return f"{_sentence(target.name, holder)}; `bringup stop` ends it"
     if holder is not None and holder.run_id == run_id:
         return f"{_sentence(target.name, holder)}; {_by_lease(target)}"
     if ended is not None and ended.left:
@@ -111,8 +113,10 @@ def _facts(holder: Holder) -> dict[str, object]:
 def _sentence(name: str, holder: Holder | None) -> str:
     if holder is None:
         return f"{name} is free"
-    servers = ", ".join(f"{id} on port {holder.ports.get(id) or 'unknown'}" for id in holder.running)
+    servers = ", ".join(f"{id} on port {port}" for id in holder.running if (port := holder.ports.get(id)))
+    beside = ", ".join(id for id in holder.running if not holder.ports.get(id))
     what = f"server {servers} (loopback there)" if servers else "no server there"
+    what += f"; beside it {beside}" if beside else ""
     run = f"run {holder.run_id or 'unknown'}"
     if holder.kept:  # its owner is the run itself
         return f"{name} is kept for {run} since {holder.since}; {what}"

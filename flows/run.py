@@ -288,7 +288,7 @@ class Run:
         log.info(
             "run.ended", outcome=end.outcome, headline=headline(self.record), reason=end.halt.reason, by=end.halt.by
         )
-        self._compare()
+        quietly(self._compare)  # what came out stands, whatever it is compared with
         quietly(lambda: self.folder.write_page(self.record))  # a second or two, on every way out
 
     def _store(self) -> None:
@@ -332,7 +332,7 @@ class Run:
     def _publish(self, url: str) -> None:
         """To the shared place. The run is what it was, whatever becomes of its copy."""
         try:
-            files = publish(self.folder.path, url)
+            files = publish(self.folder.path, url, deadline=Deadline.after(self.inputs.settings.publish_s))
         except Exception as e:
             log.warning("run.not_published", to=url, why=f"{type(e).__name__}: {e}")
         else:

@@ -139,7 +139,8 @@ class Screen:
     def _status(self, width: int) -> Iterator[tuple[str, str]]:
         yield "", ""
         if self._stage:
-            told = f", {self._seen.text}" if self._seen else ""
+            seen = self._seen  # the run's thread may take it away
+            told = f", {seen.text}" if seen else ""
             yield f"{self._n}. {self._rung}: {self._stage}{told}", "bold"
             yield self._bar(width), "cyan"
             yield self._eta(), ""
@@ -152,7 +153,8 @@ class Screen:
         yield f"{self._folder}; Ctrl-C ends the run and gives the host back" if self._folder else "", "dim"
 
     def _bar(self, width: int) -> str:
-        done = self._seen.fraction if self._seen else None
+        seen = self._seen
+        done = seen.fraction if seen else None
         if done is None:
             return ""
         marks, wide = (_UNICODE if self.utf8 else _ASCII), max(4, width - 8)
@@ -161,7 +163,8 @@ class Screen:
 
     def _eta(self) -> str:
         """From earlier launches on this target; what they have not shown is not known."""
-        phase = self._seen.phase if self._seen else ""
+        seen = self._seen
+        phase = seen.phase if seen else ""
         now = self.now()
         spent = f"{clock(now - self._stage_at)} in this step"
         if not self.pace.launches:

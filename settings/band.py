@@ -4,7 +4,7 @@ from pydantic import Field
 
 from settings.source import Declared
 
-__all__ = ["Band", "Bands"]
+__all__ = ["Band", "Bands", "TimeBand"]
 
 
 class Band(Declared):
@@ -15,10 +15,17 @@ class Band(Declared):
     least: float = Field(0.0, ge=0, description="distance in the value's own unit")
 
 
+class TimeBand(Band):
+    """Starts vary more than figures: disks are shared, and caches are cold now and then."""
+
+    change: float = Field(0.25, gt=0, description="share of the median")
+    least: float = Field(5.0, ge=0, description="seconds")
+
+
 class Bands(Declared):
     """How tonight is compared with the good nights before it."""
 
     figure: Band = Band()
-    time: Band = Band(change=0.25, least=5.0)
+    time: TimeBand = TimeBand()
     nights: int = Field(10, ge=1, description="good runs looked at, the newest")
     fewest: int = Field(5, ge=1, description="values below which a number is told and not judged")

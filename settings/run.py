@@ -37,6 +37,7 @@ class RunSettings(BaseSettings):
     redact: tuple[str, ...] = Field((), description="regular expressions: what they match is hidden in all outputs")
     redact_hosts: bool = Field(False, description="hide the names of both hosts, too")
     publish: str | None = Field(None, min_length=1, description="folder or URL a run is copied to when it has ended")
+    publish_s: float = Field(120.0, gt=0, description="seconds for that copy; what people are told waits behind it")
     stop_s: float = Field(150.0, gt=0, description="seconds for a server to be gone with its memory and port")
     bands: Bands = Field(Bands(), description="when a time or a figure differs from earlier nights, as JSON")
 

@@ -7,9 +7,9 @@ from statistics import median
 from settings.words import Phase, Stage, StageOutcome
 from tasks.pure.record import Attempt, RunRecord
 
-__all__ = ["Pace", "pace"]
+__all__ = ["BEFORE_READY", "Pace", "pace"]
 
-_BEFORE_READY = (Phase.ARGS, Phase.LOAD, Phase.KV_ALLOC, Phase.GRAPH_CAPTURE, Phase.WARMUP)
+BEFORE_READY = (Phase.ARGS, Phase.LOAD, Phase.KV_ALLOC, Phase.GRAPH_CAPTURE, Phase.WARMUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class Pace:
     def left_s(self, stage: str, phase: str, *, in_stage_s: float, in_phase_s: float) -> float | None:
         """Seconds until this step has passed, 0 when it takes longer than usual; None: no launch has shown it."""
         usual = self.phases.get(phase)
-        if stage == Stage.READY and phase in _BEFORE_READY and usual is not None:
-            ahead = _BEFORE_READY[_BEFORE_READY.index(Phase(phase)) + 1 :]
+        if stage == Stage.READY and phase in BEFORE_READY and usual is not None:
+            ahead = BEFORE_READY[BEFORE_READY.index(Phase(phase)) + 1 :]
             return max(0.0, usual - in_phase_s) + sum(self.phases.get(later, 0.0) for later in ahead)
         usual = self.stages.get(stage)
         return None if usual is None else max(0.0, usual - in_stage_s)
@@ -57,7 +57,7 @@ def _completed(a: Attempt) -> Iterator[tuple[str, float]]:
     """The phases that came to their end; the one in which an attempt ended says nothing of how long it takes."""
     ready = any(s.stage is Stage.READY and s.outcome is StageOutcome.PASSED for s in a.stages)
     seen = list(a.phases.items())
-    return ((phase, s) for phase, s in (seen if ready else seen[:-1]) if phase in _BEFORE_READY)
+    return ((phase, s) for phase, s in (seen if ready else seen[:-1]) if phase in BEFORE_READY)
 
 
 def _medians(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:

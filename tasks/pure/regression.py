@@ -9,11 +9,12 @@ from statistics import median
 from typing import Literal
 
 from settings.band import Band, Bands
-from settings.words import AttemptOutcome, RunOutcome
+from settings.words import AttemptOutcome, RunOutcome, Stage
 from tasks.pure.accuracy import compared
 from tasks.pure.build import DECIDED, SERVING
 from tasks.pure.comparison import Comparison, Finding
 from tasks.pure.history import winner_of
+from tasks.pure.pace import BEFORE_READY
 from tasks.pure.record import Attempt, Diagnosis, ReplyVerdict, RunRecord, TargetRef
 from tasks.pure.sweep import spread
 
@@ -22,6 +23,7 @@ __all__ = ["band_of", "compare_with_history", "figures_of", "good_runs", "rungs_
 _BETTER_UP = {"output_tokens_per_s": True, "ttft_p99_ms": False, "tpot_median_ms": False, "e2e_p99_ms": False}
 _UNITS = {"per_s": "tok/s", "ms": "ms"}
 _SIGMA = 1.4826  # MAD of normally distributed values, in standard deviations
+_STARTING = (Stage.LAUNCH, Stage.READY, Stage.WARMUP)
 _RANK = {RunOutcome.SERVING: 2, RunOutcome.SERVING_UNMEASURED: 1, RunOutcome.SERVING_BELOW_SLO: 1}
 
 
@@ -190,11 +192,12 @@ def _served_as(run: RunRecord) -> tuple[str, str | None] | None:
 
 
 def _times(run: RunRecord) -> dict[str, float]:
+    """Seconds of the start. What comes after it lasts as long as its suite asks: its figures are judged instead."""
     won = winner_of(run)
     if won is None:
         return {}
-    steps = {f"{won.rung}: {s.stage}": s.wall_s for s in won.stages}
-    return steps | {f"{won.rung}: engine's {phase}": seconds for phase, seconds in won.phases.items()}
+    steps = {f"{won.rung}: {s.stage}": s.wall_s for s in won.stages if s.stage in _STARTING}
+    return steps | {f"{won.rung}: engine's {phase}": s for phase, s in won.phases.items() if phase in BEFORE_READY}
 
 
 def _judge(

@@ -40,6 +40,7 @@ TICK_S = 0.1
 SCAN_S = 0.5            # how often the daemon looks at the process table; stretched to 20 times what a look costs
 GRACE_S = 10.0          # SIGTERM to SIGKILL; SGLang drains its running requests in that time
 # For processes, GPU memory and port to go. Source: > 30 s was seen on GB300 (sglang 0.5.23 utils/network.py:64).
+KEEP_S = 7 * 86400.0    # how long a closed attempt, and its log, stays on the host
 CLEAN_S = 60.0
 GPU_SLACK_MIB = 512     # memory.used may end this much above what it was at acquire
 RECORD_BYTES = 4096     # `lock` is written in place at a fixed size: works on a full disk, and keeps the flock's inode
@@ -828,6 +829,7 @@ def acquire(state: State, ask: Json) -> Json:
                 return dict(_holder(said), acquired=False)
         reaped = reap_all(state, baseline=(said or {}).get("gpu_mib"))
         forget_lock(state)
+        forget_attempts(state)
         record = {
             "owner": ask["owner"], "run_id": run_id, "boot_id": boot_id(), "since": utc(),
             "lease_s": ask["lease_s"], "gpu_mib": gpu_memory(),
@@ -841,6 +843,15 @@ def acquire(state: State, ask: Json) -> Json:
             os.unlink(state.path("lock"))
             raise
         return dict(_holder(born), acquired=True, resumed=False, reaped=reaped)
+
+
+def forget_attempts(state: State) -> None:
+    """Remove what was closed long ago: the daemon looks through all of it many times a second."""
+    for id in state.attempts():
+        with suppress(OSError):
+            age_s = time.time() - os.stat(state.attempt(id, "exit.json")).st_mtime
+            if age_s > KEEP_S and (state.exit_of(id) or {}).get("clean") is not None:
+                shutil.rmtree(state.attempt(id))
 
 
 def spawn_daemon(state: State, lock_fd: int, record: Json) -> Json:

@@ -520,7 +520,7 @@ def test_what_runs_beside_the_servers_ends_with_the_hold_on_the_host(bench: Benc
     supervisor.acquire(deadline=in_time())
     said = json.loads((bench.state / "lock").read_text())
     env = {**os.environ, **marks(str(tmp_path / "link"))}
-    with subprocess.Popen(["sh", "-c", "sleep 300 & wait"], env=env, start_new_session=True) as install:
+    with subprocess.Popen(["sleep", "300"], env=env, start_new_session=True) as install:
         match way:
             case "release":
                 supervisor.release(deadline=in_time())
@@ -529,3 +529,18 @@ def test_what_runs_beside_the_servers_ends_with_the_hold_on_the_host(bench: Benc
         soon(lambda: install.poll() is not None, "the command has ended")
         assert -signal.SIGKILL == install.returncode
     soon(bench.empty, "the host is free")
+
+
+def test_an_attempt_that_was_closed_long_ago_is_removed_when_the_host_is_taken(bench: Bench) -> None:
+    supervisor = bench.supervisor()
+    supervisor.acquire(deadline=in_time())
+    for id in ("old", "new"):
+        supervisor.start(ServerSpec(id, ("true",)), deadline=in_time())
+        stopped(supervisor, id)
+    supervisor.release(deadline=in_time())
+    os.utime(bench.attempt("exit.json", "old"), (0, 0))
+    bench.attempt("spec.json", "open").parent.mkdir()
+    again = bench.supervisor(run_id="run-2")
+    again.acquire(deadline=in_time())
+    assert {"new", "open"} == {path.name for path in (bench.state / "attempts").iterdir()}
+    again.release(deadline=in_time())
