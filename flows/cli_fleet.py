@@ -61,8 +61,8 @@ def fleet(
             _show(told.rows)
         sys.stdout.flush()
     end = state.result(raise_on_failure=False)
-    if isinstance(end, BaseException) and (state.is_crashed() or not told.rows):
-        raise end
+    if isinstance(end, BaseException) and (state.name in ("Failed", "Crashed") or not told.rows):
+        raise end  # not a fleet that came to its end: an error of its own
     raise typer.Exit(worst(told.rows))
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
@@ -104,8 +105,9 @@ class Workers:
             )
         )
         for artifact in sorted(drawn, key=lambda a: str(a.created))[-1:]:  # a run gone on with draws one a sitting
-            (row,) = json.loads(str(artifact.data))
-            return FleetRow.model_validate(row).model_copy(update={"target": name})
+            with suppress(ValueError):  # a worker of another release: the state says what it can
+                (row,) = json.loads(str(artifact.data))
+                return FleetRow.model_validate(row).model_copy(update={"target": name})
         state = run.state
         assert state is not None
         by_type = {StateType.COMPLETED: ExitCode.SERVING, StateType.CANCELLED: ExitCode.INTERRUPTED}
@@ -127,15 +129,17 @@ class Processes:
     def __init__(self, api: str, folder: Path) -> None:
         self._env = {**os.environ, "PREFECT_API_URL": api}
         self._folder, self._children = folder, dict[str, subprocess.Popen[bytes]]()
+        self._began = dict[str, datetime]()
         self.said = "in processes of this one, since no worker of the deployment is online"
 
     def start(self, parameters: Mapping[str, Any]) -> str:
         words = [f"--{key}={value}" for key, value in parameters.items() if isinstance(value, str)]
         words += [f"--{key}" for key, value in parameters.items() if value is True]
         run = str(len(self._children))
+        self._began[run] = datetime.now(UTC)
         with (self._folder / f"{run}.out").open("wb") as out, (self._folder / f"{run}.err").open("wb") as err:
             self._children[run] = subprocess.Popen(
-                [sys.executable, "-c", "from flows.cli import main; main()", "run", "--json", *words],
+                [sys.executable, "-P", "-c", "from flows.cli import main; main()", "run", "--json", *words],
                 env=self._env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
             )  # fmt: skip
         return run
@@ -156,7 +160,11 @@ class Processes:
             return FleetRow(
                 target=name, state=_NAMES.get(exit_, "Crashed"), headline=words or f"ended with {code}", exit=exit_
             )
-        return row_of(record).model_copy(update={"target": name})
+        row = row_of(record).model_copy(update={"target": name})
+        if record.started_at < self._began[run]:  # the run that this one would have repeated
+            note = f"skipped: nothing has changed since {record.run_id}, which came to '{row.state}'"
+            return row.model_copy(update={"state": "Skipped", "headline": note})
+        return row
 
     def cancel(self, runs: Collection[str]) -> None:
         alive = [child for run in runs if (child := self._children[run]).poll() is None]
@@ -165,6 +173,9 @@ class Processes:
         deadline = Deadline.after(_LEAVE_S)
         while not deadline.passed and any(child.poll() is None for child in alive):
             pause(0.2, deadline)
+        for child in alive:
+            if child.poll() is None:
+                child.kill()  # its lease ends what it has on the host
 
 
 _NAMES = {

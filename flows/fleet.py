@@ -12,11 +12,14 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
 
 from flows.artifacts import FleetBar, quietly, show_fleet
+from flows.attempt import signal_behind
 from flows.crew import Crew, Processes, Workers, workers_online
 from flows.listeners import LISTENERS
 from flows.muster import Muster
 from settings.inputs import DEFAULT_LADDER, load_ladder
+from settings.recipe import load_recipe
 from settings.source import BadInput
+from settings.target import load_target
 from settings.words import ExitCode
 from tasks.fleet import sorted_out, target_files
 from tasks.pure.fleet import fleet_headline, worst
@@ -25,7 +28,7 @@ from tasks.runlog import Listener
 
 __all__ = ["fleet"]
 
-_BESIDE_S = 3600.0  # what a run may take beside its ladder's budget: an install, and its end
+_BESIDE_S = 3600.0  # what a run may take beside its ladder's budget and an install
 
 
 @flow(name="glm5-fleet", retries=0, persist_result=False)
@@ -48,6 +51,7 @@ def fleet(
         raise BadInput("fleet", "at_once", f"is {at_once}: no host would ever begin")
     patience_s = load_ladder(ladder).budget.wall_s + _BESIDE_S  # a slip in the ladder is not each host's
     hosts, refused = sorted_out(target_files(targets), ladder)
+    patience_s += max(map(_install_s, hosts.values()), default=0.0) if ref else 0.0
     asked = {"ladder": anywhere(ladder), "runs": runs, "keep": keep, "ref": ref, "force": force}
     with get_client(sync_client=True) as client, tempfile.TemporaryDirectory() as folder:
         muster = Muster(
@@ -56,8 +60,8 @@ def fleet(
         )  # fmt: skip
         try:
             muster.wait()
-        except BaseException:
-            muster.dismiss()
+        except BaseException as e:
+            muster.dismiss(e if isinstance(e, Exception) and signal_behind(e) is None else None)
             raise
         finally:
             rows = muster.rows
@@ -68,6 +72,12 @@ def fleet(
     if worst(rows) is ExitCode.SERVING:
         return Completed(name="Serving", message=text)
     return Failed(name=text.partition(";")[0], message=text)  # the rows stand in the table
+
+
+def _install_s(target: str) -> float:
+    """What the steps of that target's recipe may take; a target without one ends its own run at once."""
+    recipe = load_target(target).recipe
+    return sum(step.limit_s for step in load_recipe(recipe).step) if recipe else 0.0
 
 
 def _crew(client: SyncPrefectClient, folder: Path) -> Crew:

@@ -28,7 +28,9 @@ class Muster:
         self._to_come = deque(hosts)
         self._runs: dict[str, str] = {}  # by host; those that have not ended
         self._seen: dict[str, str] = {}  # the state of each run
-        self._at_work: dict[str, Deadline] = {}  # once it is seen at work, until when it is believed in
+        self._until: dict[str, Deadline] = {}  # how long each run is believed in: to be taken, then to end
+        self._cut = ExitCode.INTERRUPTED, "cancelled with its fleet"  # what the runs that were dismissed came to
+        self._at_work = set[str]()
         self._ended: dict[str, FleetRow] = {}
 
     @property
@@ -37,8 +39,8 @@ class Muster:
         return [self._ended.get(name) or self._cut_short(name) for name in self._hosts] + [*self._refused]
 
     def _cut_short(self, name: str) -> FleetRow:
-        why = "cancelled with its fleet" if name in self._runs else "not begun"
-        return FleetRow(target=name, state="Cancelled", exit=ExitCode.INTERRUPTED, headline=why)
+        exit_, why = self._cut
+        return FleetRow(target=name, state="Cancelled", exit=exit_, headline=why if name in self._runs else "not begun")
 
     def wait(self) -> None:
         """Until each host has its row. Raises: httpx.HTTPError when the Prefect server refuses us, or stays away."""
@@ -58,14 +60,17 @@ class Muster:
                     raise
             pause(self._poll_s, Deadline.after(self._poll_s))
 
-    def dismiss(self) -> None:
-        """End the runs that have begun; the others never begin."""
+    def dismiss(self, error: Exception | None = None) -> None:
+        """End the runs that have begun; the others never begin. `error`: what ended the fleet, if nobody wanted it."""
+        if error is not None:
+            self._cut = ExitCode.UNEXPECTED, f"cancelled, since its fleet failed: {type(error).__name__}: {error}"
         self._crew.cancel(list(self._runs.values()))
 
     def _begin(self) -> None:
         while self._to_come and len(self._runs) < self._at_once:
             name = self._to_come[0]
             self._runs[name] = self._crew.start({**self._asked, "target": self._hosts[name]})
+            self._until[name] = Deadline.after(self._patience_s)
             self._to_come.popleft()
 
     def _look(self) -> None:
@@ -75,11 +80,14 @@ class Muster:
             elif seen != self._seen.get(name):  # e.g. Late: it waits for a worker
                 self._seen[name] = seen
                 self._tell(name, seen)
-                if seen == "Running":
-                    self._at_work.setdefault(name, Deadline.after(self._patience_s))
-            elif name in self._at_work and self._at_work[name].passed:
+                if seen == "Running" and name not in self._at_work:
+                    self._at_work.add(name)
+                    self._until[name] = Deadline.after(self._patience_s)
+            elif self._until[name].passed:
                 self._crew.cancel([self._runs[name]])
                 why = f"no end after {self._patience_s:.0f} s; see `bringup status --target {self._hosts[name]}`"
+                if name not in self._at_work:
+                    why = f"no worker has taken it in {self._patience_s:.0f} s"
                 self._end(name, FleetRow(target=name, state="Lost", exit=ExitCode.UNEXPECTED, headline=why))
 
     def _end(self, name: str, row: FleetRow) -> None:

@@ -22,6 +22,7 @@ class Crew:
         self.looks: dict[str, int] = {}
         self.most, self.cancelled = 0, list[str]()
         self._endless, self._away, self._error = endless, away, error
+        self.never_taken = False
 
     def start(self, parameters: Mapping[str, Any]) -> str:
         assert parameters["ladder"] == "l"
@@ -38,7 +39,7 @@ class Crew:
     def _one(self, name: str, run: str) -> FleetRow | str:
         self.looks[run] += 1
         if self.looks[run] < 3 or name in self._endless:
-            return ["", "Late", "Running"][min(self.looks[run], 2)]
+            return ["", "Late", "Running"][min(self.looks[run], 1 if self.never_taken else 2)]
         return FleetRow(target=name, state="Serving", exit=ExitCode.SERVING, headline="")
 
     def cancel(self, runs: Collection[str]) -> None:
@@ -87,10 +88,32 @@ def test_a_server_that_refuses_us_ends_the_wait_at_once() -> None:
 
 def test_a_run_without_end_is_given_up_and_does_not_hold_the_others() -> None:
     crew = Crew(endless=["gpu1"])
-    muster = _muster(crew, patience_s=0.05)
+    muster = _muster(crew, patience_s=0.5)
     muster.wait()
     states = {row.target: row.state for row in muster.rows}
     assert ("Lost", "Serving", ["/hosts/gpu1.toml"]) == (states["gpu1"], states["gpu4"], crew.cancelled)
+
+
+def test_a_run_that_no_worker_takes_is_given_up_too() -> None:
+    crew = Crew(endless=["gpu1"])
+    crew.never_taken = True
+    muster = _muster(crew, patience_s=0.5)
+    muster.wait()
+    (lost,) = [row for row in muster.rows if row.state == "Lost"]
+    assert ("gpu1", "no worker has taken it in 0 s") == (lost.target, lost.headline)
+    assert ["/hosts/gpu1.toml"] == crew.cancelled
+
+
+def test_a_fleet_that_failed_is_not_told_as_cancelled_by_somebody() -> None:
+    request = httpx.Request("POST", "http://server/api")
+    refusal = httpx.HTTPStatusError("401 Unauthorized", request=request, response=httpx.Response(401, request=request))
+    muster = _muster(Crew(away=1, error=refusal))
+    with pytest.raises(httpx.HTTPStatusError) as failed:
+        muster.wait()
+    muster.dismiss(failed.value)
+    begun = muster.rows[0]
+    assert ExitCode.UNEXPECTED is begun.exit
+    assert "its fleet failed: HTTPStatusError: 401 Unauthorized" in begun.headline
 
 
 def test_what_is_dismissed_is_cancelled_and_the_rest_never_begins() -> None:
