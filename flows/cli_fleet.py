@@ -1,6 +1,5 @@
 """`bringup fleet`: many hosts, one table."""
 
-import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -45,8 +44,9 @@ def fleet(
     told = _Told(quiet=as_json)
     told.say("starting Prefect")  # with a server of its own it takes some seconds
     from flows.fleet import fleet as flow
+    from flows.own_server import start_own_server
 
-    _start_server()
+    start_own_server()  # the hosts' runs report to it yet when Ctrl-C has ended us
     LISTENERS.set((told.hear,))
     try:
         state = flow(
@@ -64,18 +64,6 @@ def fleet(
     if isinstance(end, BaseException) and (state.name in ("Failed", "Crashed") or not told.rows):
         raise end  # not a fleet that came to its end: an error of its own
     raise typer.Exit(worst(told.rows))
-
-
-def _start_server() -> None:
-    """Prefect's temporary server, where no other is configured. Ctrl-C must not reach it: the runs report to it yet."""
-    from prefect.client.orchestration import get_client
-
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a child begins with this mask
-    try:
-        with get_client(sync_client=True):
-            pass
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Told:
