@@ -10,6 +10,7 @@ import pytest
 from settings.words import AttemptOutcome, RunOutcome, Stage, StageOutcome, Verdict
 from tasks.pure.record import Attempt, RunRecord
 from tests.real.conftest import WriteTarget
+from tests.real.taken import taken_away
 from tests.real.walk import assert_host_is_empty, bring_up
 
 pytestmark = [
@@ -20,8 +21,10 @@ TAKEN_PORT = 31_008
 OURS = frozenset({Stage.LAUNCH, Stage.READY, Stage.WARMUP, Stage.DECODE, Stage.BENCH, Stage.RECHECK, Stage.STOP})
 
 
-@pytest.mark.parametrize("form", ["ovf", "bang"])
-def test_a_silent_nan_is_found_out_and_the_cure_serves(form: str, write_target: WriteTarget, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("form", "taken_as"), [("ovf", "shell"), ("bang", "systemd")])
+def test_a_silent_nan_is_found_out_and_the_cure_serves(
+    form: str, taken_as: str, write_target: WriteTarget, tmp_path: Path
+) -> None:
     record, folder = bring_up(write_target(form), "real-nan", tmp_path)
     broken, cured = record.attempts
 
@@ -46,6 +49,10 @@ def test_a_silent_nan_is_found_out_and_the_cure_serves(form: str, write_target: 
     assert json.loads((folder / point.raw.path).read_text())["completed"] == 32
 
     assert_host_is_empty(tmp_path)
+    with taken_away(folder, taken_as, tmp_path / "taken") as taken:
+        assert taken.effective() == cured.effective
+        assert (0, "decodes\n") == taken.health()
+    assert 1 == taken.health()[0]
 
 
 @pytest.mark.usefixtures("stranger")
