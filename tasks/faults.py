@@ -25,9 +25,12 @@ from tasks.supervisor import Busy, ExitInfo
 from tasks.watch import Pulse
 
 __all__ = [
-    "StageReport", "Step", "account_for", "doomed", "end_server", "exit_text", "gone", "out_of_budget",
-    "reported", "settled",
+    "StageReport", "Step", "account_for", "check_room", "doomed", "end_server", "exit_text", "gone", "out_of_budget",
+    "reported", "settled", "try_to_end",
 ]  # fmt: skip
+
+
+_ROOM_KIB = 4096  # less is a full disk: a log's last lines need some pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,18 @@ def gone(step: Step, session: Session, server: Server, pulse: Pulse, **found: An
     if ended is None or ended.clean is None:
         ended = try_to_end(session, server) or ended
     diagnosis, outcome = account_for(server, step.stage, ended)
+    if diagnosis.kind == "unknown":
+        check_room(session)
     return step.failed(diagnosis, outcome=outcome, **found)
+
+
+def check_room(session: Session) -> None:
+    """A server that says nothing on a full disk is no failure of its rung. Raises: HostError, which ends the run."""
+    folder = session.supervisor.state_dir
+    free = session.host.run(["df", "--output=avail", "--block-size=1K", folder], deadline=session.call()).out.split()
+    if free and free[-1].isdigit() and int(free[-1]) < _ROOM_KIB:
+        what = f"{session.host.name}: the disk that holds {folder} is full: the server's log could not be written"
+        raise HostError(f"{what}; make room there, then go on with `bringup run --resume`")
 
 
 def doomed(step: Step, session: Session, server: Server, **found: Any) -> StageReport:

@@ -12,6 +12,7 @@ from tasks.faults import (
     StageReport,
     Step,
     account_for,
+    check_room,
     doomed,
     end_server,
     exit_text,
@@ -94,9 +95,10 @@ def wait_ready(session: Session, server: Server) -> StageReport:
             if session.deadline.passed:
                 return out_of_budget(step, session, pulse)
             if server.ready_by.passed:
-                return step.failed(_logged_or(server, cause.not_ready(phase, session.ready_limit_s)))
+                return step.failed(_logged_or(session, server, cause.not_ready(phase, session.ready_limit_s)))
             if quiet_s > session.quiet_limit_s(phase):
-                return step.failed(_logged_or(server, cause.hung(phase, quiet_s, session.quiet_limit_s(phase))))
+                silence = cause.hung(phase, quiet_s, session.quiet_limit_s(phase))
+                return step.failed(_logged_or(session, server, silence))
         pause(session.settings.poll_s, Deadline.after(session.settings.poll_s))
 
 
@@ -166,6 +168,8 @@ def _after_requests(
         return doomed(step, session, server, **found)
     if (told := reported(server)) is not None:
         return step.failed(told.model_copy(update={"stage": step.stage}), **found)
+    if report.kind in ("hang", "reply_error"):
+        check_room(session)
     if report.kind:
         return step.failed(cause.judged(report.kind, report.why, step.stage), **found)
     if session.deadline.passed:
@@ -188,10 +192,11 @@ def _kept(
     }
 
 
-def _logged_or(server: Server, silence: Diagnosis) -> Diagnosis:
+def _logged_or(session: Session, server: Server, silence: Diagnosis) -> Diagnosis:
     """What the log holds so far, if it names a cause: a rank that reports a fault and then hangs has that fault."""
     found = server.watch.cause(ended=True)
     if found.kind in ("none", "unknown", silence.kind):
+        check_room(session)
         return silence
     return found.model_copy(update={"stage": silence.stage, "also_seen": (*found.also_seen, silence.means)})
 

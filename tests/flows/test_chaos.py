@@ -144,7 +144,7 @@ def test_after_any_fault_the_host_is_empty_and_the_next_run_serves(
     name: str, stage: str, machine: Machine, start_sshd: StartSshd
 ) -> None:
     fault, sshd = FAULTS[name], start_sshd()
-    machine.env.update({"BRINGUP_RUN__CALL_S": "5", "BRINGUP_RUN__STOP_S": "20"})
+    machine.env.update({"BRINGUP_RUN__CALL_S": "5", "BRINGUP_RUN__STOP_S": "20", "BRINGUP_RUN__DECODE_S": "60"})
     story = machine.folder / "story.toml"
     story.write_text(healthy(stage))
     target = str(_target(machine, sshd, story))
