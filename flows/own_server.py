@@ -1,11 +1,14 @@
 """Prefect's server of our own, where no other is named: started so that a Ctrl-C at the terminal does not reach it."""
 
 import signal
+import subprocess
 from threading import Thread
 
 from prefect.settings import get_current_settings
 
 __all__ = ["start_own_server"]
+
+_WAITING: list[subprocess.Popen[bytes]] = []  # holds their pipes open
 
 
 def start_own_server() -> None:
@@ -14,7 +17,8 @@ def start_own_server() -> None:
     A terminal sends Ctrl-C to every process in front. A server that dies of it leaves the flow, which wants to say
     there how it ended, trying again for minutes (Prefect 3.9.1: 150 s and more; prefect/client/base.py,
     `_send_with_retry`). A child inherits the signals that its thread has blocked, hence a thread for the start; the
-    main one can be interrupted meanwhile. Prefect ends its server at our exit.
+    main one can be interrupted meanwhile. Prefect ends its server at our exit; where we are killed, the shell of
+    `_end_with_us` does.
     """
     settings = get_current_settings()
     if settings.api.url or not settings.server.ephemeral.enabled:
@@ -26,7 +30,10 @@ def start_own_server() -> None:
     def start() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            SubprocessASGIServer().start()
+            server = SubprocessASGIServer()
+            server.start()
+            if server.server_process is not None:
+                _end_with_us(server.server_process.pid)
         except Exception as e:
             failed.append(e)
 
@@ -35,3 +42,12 @@ def start_own_server() -> None:
     starting.join()
     if failed:
         raise failed[0]
+
+
+def _end_with_us(pid: int) -> None:
+    """End that process when we are no more, however that came: a shell waits for the end of a pipe that only we hold.
+
+    Not PR_SET_PDEATHSIG: it fires at the end of the thread that started the server, and cannot be set from outside.
+    """
+    words = ["sh", "-c", 'read -r _; kill "$1" 2>/dev/null', "sh", str(pid)]
+    _WAITING.append(subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True))
