@@ -150,7 +150,7 @@ class Story:
         if now is Phase.SHUTDOWN:
             return
         self._last_begin = Cause(self._rules["begun"], line.number, line.text[:TEXT_LIMIT], now, line.rank)
-        if self.phases.serving:
+        if self.phases.serving and not self._verdict.has_no_port:  # SGLang 0.5.23 calls itself ready all the same
             self._verdict.doubt()
         later = order.index(now) > order.index(was)
         self._verdict.move_on(lambda cause: not later or order.index(cause.phase) >= order.index(now))

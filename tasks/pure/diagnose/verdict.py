@@ -53,6 +53,12 @@ class Verdict:
         return self.certain is not None and self.certain.reading.grade == "fatal" and self.death is None
 
     @property
+    def has_no_port(self) -> bool:
+        """The HTTP server could not listen: the engine lives on, and nobody can reach it."""
+        certain = self.certain
+        return certain is not None and (certain.reading.kind, certain.reading.component) == ("port", Component.HOST)
+
+    @property
     def waits(self) -> bool:
         """Batch lines have to be counted, since something may have come of nothing."""
         return bool(self.pending or self.stalled) or self.doubtful

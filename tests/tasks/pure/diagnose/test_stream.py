@@ -45,6 +45,16 @@ def test_a_text_that_was_only_quoted_is_forgotten_when_the_server_serves_on(fres
     assert "none" == diagnoser.diagnosis(ended=True).kind
 
 
+def test_a_server_without_a_port_is_not_ready_whatever_it_calls_itself(fresh: Fresh) -> None:
+    """SGLang 0.5.23 on a port that was taken after our look: its last line is the ready line all the same."""
+    diagnoser = fresh()
+    taken = b"ERROR: [Errno 98] error while attempting to bind on address (..., 30000): address already in use\n"
+    ready = SERVING.splitlines(keepends=True)[-1]
+    diagnoser.feed(SERVING.removesuffix(ready) + taken + ready)
+    assert diagnoser.fatal is not None
+    assert ("port", "host") == (diagnoser.diagnosis(ended=True).kind, diagnoser.diagnosis(ended=True).component)
+
+
 def test_phases_are_logged_with_the_logs_own_time(fresh: Fresh) -> None:
     diagnoser = fresh()
     diagnoser.feed(SERVING)
