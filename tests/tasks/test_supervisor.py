@@ -516,7 +516,7 @@ def test_a_python_that_is_not_there_is_a_slip_in_the_target(bench: Bench) -> Non
 @pytest.mark.parametrize("way", ["release", "lease", "daemon killed"])
 def test_what_runs_beside_the_servers_ends_with_the_hold_on_the_host(bench: Bench, tmp_path: Path, way: str) -> None:
     (tmp_path / "link").symlink_to(bench.state, target_is_directory=True)   # a state_dir is named as people name it
-    supervisor = bench.supervisor(lease_s=1.0 if way == "lease" else 30.0)
+    supervisor = bench.supervisor(lease_s=4.0 if way == "lease" else 30.0)
     supervisor.acquire(deadline=in_time())
     said = json.loads((bench.state / "lock").read_text())
     env = {**os.environ, **marks(str(tmp_path / "link"))}
