@@ -8,7 +8,7 @@ import pytest
 
 from settings.source import SETTINGS_DIR, load
 from settings.suite import DecodeSuite
-from settings.words import AttemptOutcome, ExitCode, Stage, Verdict
+from settings.words import AttemptOutcome, ExitCode, RunOutcome, Stage, Verdict
 from tasks.deadline import Deadline
 from tasks.decode import DecodeReport, decode
 from tests.real.conftest import WriteTarget
@@ -41,6 +41,31 @@ def test_nan_that_short_requests_do_not_meet_is_found_by_the_probe_that_is_there
     before = report.verdicts[: [v.id for v in report.verdicts].index(probe)]
     assert before, "the short greedy requests come first"
     assert {Verdict.OK} == {v.verdict for v in before}, "to all short requests this server is sound"
+
+
+@pytest.mark.sshd
+def test_a_server_that_is_sound_until_it_is_loaded_fails_in_the_load_at_a_known_moment_and_the_cure_raises_no_alarm(
+    write_target: WriteTarget, tmp_path: Path
+) -> None:
+    record, _ = bring_up(write_target("late"), "real-under-load", tmp_path)
+    broken, cured = record.attempts
+
+    assert ("float16", AttemptOutcome.FAILED, Stage.BENCH) == (broken.rung, broken.outcome, broken.failed_stage)
+    assert {Verdict.OK} == {v.verdict for v in broken.decode}, "to the decode suite it was sound"
+    assert broken.diagnosis is not None
+    assert broken.diagnosis.kind == "nan"
+    assert broken.load is not None
+    last = broken.load.samples[-1]
+    assert f"{last.into_s:.1f} s into the load test (long-answers, 8 at once)" in broken.diagnosis.means
+    assert Verdict.NAN is last.verdict
+    assert [p.valid for p in broken.bench] == [False], "it was ended in the middle"
+
+    assert (RunOutcome.SERVING, cured.n) == (record.outcome, record.winner)
+    assert cured.load is not None
+    assert len(cured.load.samples) >= 3
+    assert {Verdict.OK} == {s.verdict for s in cured.load.samples}
+    assert [p.valid for p in cured.bench] == [True]
+    assert_host_is_empty(tmp_path)
 
 
 @pytest.mark.sshd
