@@ -52,6 +52,7 @@ def state_of(main: MovingMain) -> tuple[Path, Bisection]:
     return path.parent, Bisection.model_validate_json(path.read_bytes())
 
 
+@pytest.mark.chaos
 def test_two_commits_and_the_nights_around_them_name_the_first_bad_one(
     main: MovingMain, monkeypatch: pytest.MonkeyPatch
 ) -> None:

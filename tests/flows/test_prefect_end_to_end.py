@@ -118,6 +118,7 @@ def test_a_rerun_of_a_killed_flow_goes_on_with_its_run(prefect: Prefect, tmp_pat
     assert 1 == len(record.resumed_at)
 
 
+@pytest.mark.chaos
 def test_a_fleet_ends_in_one_table_in_which_each_host_has_its_row(prefect: Prefect, tmp_path: Path) -> None:
     (tmp_path / "story.toml").write_text(SERVES_AT_ONCE)
     hosts = [Rehearsed(tmp_path / name, tmp_path / "story.toml", name).written() for name in ("gpu1", "gpu2")]

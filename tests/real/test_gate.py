@@ -43,6 +43,7 @@ def test_nan_that_short_requests_do_not_meet_is_found_by_the_probe_that_is_there
     assert {Verdict.OK} == {v.verdict for v in before}, "to all short requests this server is sound"
 
 
+@pytest.mark.chaos
 @pytest.mark.sshd
 def test_a_server_that_is_sound_until_it_is_loaded_fails_in_the_load_at_a_known_moment_and_the_cure_raises_no_alarm(
     write_target: WriteTarget, tmp_path: Path
@@ -69,7 +70,7 @@ def test_a_server_that_is_sound_until_it_is_loaded_fails_in_the_load_at_a_known_
 
 
 @pytest.mark.sshd
-@pytest.mark.parametrize("form", ["ovf", "bang"])
+@pytest.mark.parametrize("form", ["ovf", pytest.param("bang", marks=pytest.mark.chaos)])
 def test_an_all_nan_server_does_not_get_past_a_ladder_that_leaves_decode_out(
     form: str, write_target: WriteTarget, tmp_path: Path
 ) -> None:
