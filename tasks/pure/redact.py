@@ -1,6 +1,7 @@
 """Takes secret values out of text, bytes and whole values before anybody else sees them."""
 
 import builtins
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -89,7 +90,7 @@ class Redactor:
     """
 
     def __init__(self, values: Iterable[str] = (), patterns: Iterable[str] = ()) -> None:
-        self._values, self._patterns = set(values), [re.compile(p) for p in patterns]
+        self._values, self._patterns = set(values), [(re.compile(p), MASK) for p in patterns]
         self.learn()
 
     def learn(self, *values: str) -> None:
@@ -105,8 +106,12 @@ class Redactor:
         return cls(named, patterns)
 
     def hide(self, name: str) -> None:
-        """From now on this name is secret where it stands as a word, however short it is."""
-        self._patterns.append(re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])"))
+        """From now on this name of a host is secret where it stands as a word, however short it is.
+
+        The same name has the same mask in all runs: the history of two hosts is not that of one.
+        """
+        mask = f"<host {hashlib.sha256(name.encode()).hexdigest()[:6]}>"
+        self._patterns.append((re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])"), mask))
 
     def text(self, value: str) -> str:
         return self.bytes(value.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
@@ -116,8 +121,8 @@ class Redactor:
             value = self._known.sub(_MASK, value)
         if self._patterns:
             text = value.decode("utf-8", "surrogateescape")
-            for pattern in self._patterns:
-                text = pattern.sub(MASK, text)
+            for pattern, mask in self._patterns:
+                text = pattern.sub(mask, text)
             value = text.encode("utf-8", "surrogateescape")
         low = value.lower()
         for words, shape in _SHAPES:

@@ -92,9 +92,19 @@ def test_a_record_without_secrets_is_unchanged_and_one_with_them_still_reads() -
 
 def test_the_users_patterns_and_names_are_hidden_as_words() -> None:
     redactor = Redactor(patterns=[r"proj-(\d+)"])
-    redactor.hide("vm")
     redactor.learn("learnt later")
-    assert f"{MASK} on {MASK} by {MASK}, not vmlinux" == redactor.text("proj-17 on vm by learnt later, not vmlinux")
+    assert f"{MASK} by {MASK}" == redactor.text("proj-17 by learnt later")
+
+
+def test_a_hidden_host_is_told_apart_from_another_and_is_the_same_in_each_run() -> None:
+    redactor, other_run = Redactor(), Redactor()
+    for name in ("vm", "gpu8"):
+        redactor.hide(name)
+    other_run.hide("gpu8")
+    vm, gpu8 = redactor.text("vm"), redactor.text("gpu8")
+    assert f"{vm} and {gpu8}, not vmlinux" == redactor.text("vm and gpu8, not vmlinux")
+    assert gpu8 == other_run.text("gpu8")
+    assert len({vm, gpu8, "vm", "gpu8"}) == 4
 
 
 def test_a_key_of_several_lines_is_hidden_line_by_line_and_leaves_the_numbering() -> None:
