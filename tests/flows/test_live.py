@@ -21,6 +21,7 @@ def story(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.chaos
 @pytest.mark.prefect
 @pytest.mark.timeout(400)
 def test_one_screen_at_any_size_and_ctrl_c_says_what_is_left(machine: Machine, story: Path) -> None:
