@@ -108,6 +108,7 @@ def test_nan_only_late_in_an_answer_hides_from_short_answers(tmp_path: Path) -> 
         assert {None} == set(late[82:])
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("form", ["long", "late"])
 def test_bfloat16_cures_the_position_dependent_forms(form: str, tmp_path: Path) -> None:
     with serve(form, tmp_path, dtype="bfloat16") as server:

@@ -21,7 +21,9 @@ TAKEN_PORT = 31_008
 OURS = frozenset({Stage.LAUNCH, Stage.READY, Stage.WARMUP, Stage.DECODE, Stage.BENCH, Stage.RECHECK, Stage.STOP})
 
 
-@pytest.mark.parametrize(("form", "taken_as"), [("ovf", "shell"), ("bang", "systemd")])
+@pytest.mark.parametrize(
+    ("form", "taken_as"), [("ovf", "shell"), pytest.param("bang", "systemd", marks=pytest.mark.chaos)]
+)
 def test_a_silent_nan_is_found_out_and_the_cure_serves(
     form: str, taken_as: str, write_target: WriteTarget, tmp_path: Path
 ) -> None:
