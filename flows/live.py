@@ -1,5 +1,6 @@
 """What a person sees of a run that goes on: one screen on a terminal (flows/screen.py), plain lines anywhere else."""
 
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -28,6 +29,9 @@ class Live:
 
     def __init__(self, screen: Screen, *, quiet: bool = False) -> None:
         self._console = Console(stderr=True, highlight=False, quiet=quiet)
+        if self._console.is_terminal:  # its size may change; COLUMNS and LINES, where they are exported, do not
+            own = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+            self._console = Console(stderr=True, highlight=False, quiet=quiet, _environ=own)
         self._began = time.monotonic()
         self._frames: Frames | None = None
         if self._console.is_terminal and not self._console.is_dumb_terminal and not quiet:

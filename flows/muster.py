@@ -83,6 +83,8 @@ class Muster:
                 if seen == "Running" and name not in self._at_work:
                     self._at_work.add(name)
                     self._until[name] = Deadline.after(self._patience_s)
+            elif name not in self._at_work and self._at_work & self._runs.keys():
+                self._until[name] = Deadline.after(self._patience_s)  # its worker may be at work on another host
             elif self._until[name].passed:
                 self._crew.cancel([self._runs[name]])
                 why = f"no end after {self._patience_s:.0f} s; see `bringup status --target {self._hosts[name]}`"

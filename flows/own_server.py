@@ -50,4 +50,7 @@ def _end_with_us(pid: int) -> None:
     Not PR_SET_PDEATHSIG: it fires at the end of the thread that started the server, and cannot be set from outside.
     """
     words = ["sh", "-c", 'read -r _; kill "$1" 2>/dev/null', "sh", str(pid)]
-    _WAITING.append(subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True))
+    quiet = subprocess.DEVNULL  # whoever reads our output until its end does not wait for the shell
+    _WAITING.append(
+        subprocess.Popen(words, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True)
+    )

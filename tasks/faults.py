@@ -95,17 +95,25 @@ def gone(step: Step, session: Session, server: Server, pulse: Pulse, **found: An
         ended = try_to_end(session, server) or ended
     diagnosis, outcome = account_for(server, step.stage, ended)
     if diagnosis.kind == "unknown":
-        check_room(session)
+        check_room(session, diagnosis.means)
     return step.failed(diagnosis, outcome=outcome, **found)
 
 
-def check_room(session: Session) -> None:
-    """A server that says nothing on a full disk is no failure of its rung. Raises: HostError, which ends the run."""
+def check_room(session: Session, seen: str) -> None:
+    """A server that names no cause on a full disk is no failure of its rung. Raises: HostError, which ends the run.
+
+    `seen`: what it would have failed of; a host that does not answer takes nothing away from that.
+    """
     folder = session.supervisor.state_dir
-    free = session.host.run(["df", "--output=avail", "--block-size=1K", folder], deadline=session.call()).out.split()
+    try:
+        asked = session.host.run(["df", "--output=avail", "--block-size=1K", folder], deadline=session.call())
+    except HostError as e:
+        log.warning("host.room_unknown", why=str(e))
+        return
+    free = asked.out.split()
     if free and free[-1].isdigit() and int(free[-1]) < _ROOM_KIB:
-        what = f"{session.host.name}: the disk that holds {folder} is full: the server's log could not be written"
-        raise HostError(f"{what}; make room there, then go on with `bringup run --resume`")
+        full = f"{session.host.name}: the disk that holds {folder} is full, so the server's log may lack the cause"
+        raise HostError(f"{full} (seen: {seen}); make room there, then go on with `bringup run --resume`")
 
 
 def doomed(step: Step, session: Session, server: Server, **found: Any) -> StageReport:

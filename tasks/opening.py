@@ -12,7 +12,7 @@ from settings.inputs import Inputs
 from settings.source import BadInput
 from tasks.connect import connect, resolved
 from tasks.deadline import Deadline
-from tasks.host import Host, HostError
+from tasks.host import DeadlinePassed, Host, HostError, HostLost, HostUnreachable
 from tasks.lease import Lease
 from tasks.pure.accuracy import Questions, read_questions
 from tasks.pure.record import Build
@@ -112,8 +112,13 @@ def _acquire(supervisor: Supervisor, stop_s: float) -> Acquired:
 def _say_last_word(session: Session, patience_s: float) -> None:
     """Ask for the server's end, then for the lock's. What does not get through, the lease does: nothing is raised."""
     try:
-        if session.running:
-            session.supervisor.ask_to_stop(session.running, deadline=Deadline.after(_LAST_WORD_S))
+        try:
+            if session.running:
+                session.supervisor.ask_to_stop(session.running, deadline=Deadline.after(_LAST_WORD_S))
+        except (HostUnreachable, HostLost, DeadlinePassed):
+            raise
+        except HostError as e:  # it answers, e.g. that its disk is full: a release writes nothing
+            log.warning("server.not_stopped", why=str(e))
         session.supervisor.release(deadline=Deadline.after(patience_s))
     except HostError as e:
         log.warning("host.lost", while_="leaving", why=str(e), then=f"the lease of {session.target.lease_s} s ends it")

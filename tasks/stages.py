@@ -169,7 +169,7 @@ def _after_requests(
     if (told := reported(server)) is not None:
         return step.failed(told.model_copy(update={"stage": step.stage}), **found)
     if report.kind in ("hang", "reply_error"):
-        check_room(session)
+        check_room(session, report.why)
     if report.kind:
         return step.failed(cause.judged(report.kind, report.why, step.stage), **found)
     if session.deadline.passed:
@@ -196,7 +196,7 @@ def _logged_or(session: Session, server: Server, silence: Diagnosis) -> Diagnosi
     """What the log holds so far, if it names a cause: a rank that reports a fault and then hangs has that fault."""
     found = server.watch.cause(ended=True)
     if found.kind in ("none", "unknown", silence.kind):
-        check_room(session)
+        check_room(session, silence.means)
         return silence
     return found.model_copy(update={"stage": silence.stage, "also_seen": (*found.also_seen, silence.means)})
 

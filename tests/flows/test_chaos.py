@@ -102,8 +102,7 @@ def _make_room(folder: Path) -> None:
 
 def _second_run(scene: Scene) -> None:
     second = scene.machine.bringup("run", "--target", scene.target, "--runs", str(scene.machine.folder / "second"))
-    over = scene.run.poll() is not None  # the first may have ended while the second started
-    assert second.returncode in (ExitCode.HOST_BUSY, *([ExitCode.SERVING] if over else [])), second.stderr
+    assert ExitCode.HOST_BUSY == second.returncode, second.stderr
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,8 @@ def test_after_any_fault_the_host_is_empty_and_the_next_run_serves(
     fault, sshd = FAULTS[name], start_sshd()
     machine.env.update({"BRINGUP_RUN__CALL_S": "5", "BRINGUP_RUN__STOP_S": "20", "BRINGUP_RUN__DECODE_S": "60"})
     story = machine.folder / "story.toml"
-    story.write_text(healthy(stage))
+    short = stage in ("preflight", "launch", "stop")  # the second needs some seconds to start
+    story.write_text(healthy(stage, slower=5.0 if name == "two-at-once" and short else 1.0))
     target = str(_target(machine, sshd, story))
     with _small_disk(machine, fault.disk):
         run = machine.begin("run", "--target", target)

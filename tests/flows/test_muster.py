@@ -8,6 +8,7 @@ import pytest
 
 from flows.muster import Muster
 from settings.words import ExitCode
+from tasks.deadline import Deadline
 from tasks.pure.fleet import FleetRow
 
 HOSTS = [f"gpu{n}" for n in range(5)]
@@ -129,3 +130,25 @@ def test_what_is_dismissed_is_cancelled_and_the_rest_never_begins() -> None:
     assert [f"/hosts/{name}.toml" for name in HOSTS[:2]] == crew.cancelled
     headlines = ["cancelled with its fleet"] * 2 + ["not begun"] * 3 + ["hots: unknown key"]
     assert headlines == [row.headline for row in muster.rows]
+
+
+def test_a_run_that_waits_while_its_worker_is_at_another_host_is_not_given_up() -> None:
+    class OneWorker(Crew):
+        """One run after the other, each 0.2 s: the last waits longer than anybody's patience."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.over: dict[str, Deadline] = {}
+
+        def _one(self, name: str, run: str) -> FleetRow | str:
+            if run not in self.over and all(deadline.passed for deadline in self.over.values()):
+                self.over[run] = Deadline.after(0.2)
+            if run not in self.over:
+                return "Late"
+            ended = FleetRow(target=name, state="Serving", exit=ExitCode.SERVING, headline="")
+            return ended if self.over[run].passed else "Running"
+
+    crew = OneWorker()
+    muster = _muster(crew, at_once=5, patience_s=0.5, poll_s=0.01)
+    muster.wait()
+    assert ([], 5) == (crew.cancelled, sum(row.exit is ExitCode.SERVING for row in muster.rows))
