@@ -54,6 +54,8 @@ def history(
             table.add_row(*_cells(row))
         Console().print(table)
     _tell_damage(found)
+    if not rows:
+        print(f"bringup: no run in {', '.join(roots_of(runs))} fits", file=sys.stderr)
 
 
 def compare(
@@ -126,7 +128,10 @@ def _cells(row: dict[str, Any]) -> tuple[Text, ...]:
 
 
 def _shown(value: Any) -> str:
-    return "–" if value is None else f"{value:,.1f}" if isinstance(value, float) else str(value)
+    """Figures with four digits at least: 0.95 and 0.88 are not the same."""
+    if isinstance(value, float):
+        return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.4g}"
+    return "–" if value is None else str(value)
 
 
 def _tell_damage(found: Records) -> None:

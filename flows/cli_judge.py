@@ -76,4 +76,4 @@ def _judged(call: Call, redactor: Redactor) -> Judged:
 def _complaints(file: Path, bad: Sequence[BadInput], read: int) -> list[str]:
     if len(bad) > _TOLD or (len(bad) > 1 and not read):
         return [f"{file}: {len(bad)} lines could not be read, the first is {bad[0].key}: {bad[0].problem}"]
-    return [str(complaint) for complaint in bad]
+    return [str(complaint) for complaint in bad] if bad or read else [f"{file}: holds no reply"]

@@ -141,7 +141,8 @@ class Run:
         if self.inputs.settings.redact_hosts and self.record.host.hostname:
             self.folder.redactor.hide(self.record.host.hostname)
         if self.inputs.lock:
-            differs = differences(self.inputs.lock, build, self.record.host, self.inputs.target.env, self.record.suites)
+            given = self.inputs.target.plain_env()
+            differs = differences(self.inputs.lock, build, self.record.host, given, self.record.suites)
             self.record = self.record.model_copy(update={"differs": differs})
             log.info("lock.compared", differs=list(differs))
 

@@ -1,6 +1,6 @@
 """From a record to the lock of its winner, and from a lock to what differs on the host where it is run again."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tomli_w
@@ -52,9 +52,12 @@ def replay(lock: Lock) -> LaunchPlan:
 
 
 def differences(
-    lock: Lock, build: Build, host: HostSummary, variables: Collection[str], suites: Mapping[str, SuiteRef]
+    lock: Lock, build: Build, host: HostSummary, given: Mapping[str, str], suites: Mapping[str, SuiteRef]
 ) -> tuple[str, ...]:
-    """What is not as it was when the lock was written, a sentence each. `variables`: those that the target gives."""
+    """What is not as it was when the lock was written, a sentence each. `given`: the variables of the target.
+
+    Of a variable only the name is told: its value may be nobody's business.
+    """
     here = _host(host)
     pairs = [
         *((f"build {key}", getattr(lock.build, key), getattr(build, key)) for key in LockedBuild.model_fields),
@@ -64,7 +67,18 @@ def differences(
         *((f"{role} suite", suite.sha256[:12], suites[role].sha256[:12]) for role, suite in lock.suites.items()),
     ]
     changed = [f"{what} was {was or 'unknown'}, is {now or 'unknown'}" for what, was, now in pairs if was != now]
-    return (*changed, *(f"the target gives no {name}" for name in lock.server.hidden if name not in variables))
+    return (*changed, *_variables(lock.server, given))
+
+
+def _variables(server: LockedServer, given: Mapping[str, str]) -> Iterator[str]:
+    for name in server.hidden:
+        if name not in given:
+            yield f"the target gives no {name}"
+    for name, value in given.items():
+        if name in server.env and server.env[name] != value:
+            yield f"the target gives another {name}; the lock's is used"
+        elif name not in server.env and name not in server.hidden:
+            yield f"the target gives {name}, which was not there"
 
 
 _GATES = frozenset((Stage.READY, Stage.WARMUP, Stage.DECODE, Stage.BENCH, Stage.RECHECK))

@@ -84,8 +84,9 @@ def _freeze_ssh(scene: Scene) -> None:
 
 def _bury_host(scene: Scene) -> None:
     """No SSH any more, for good: sshd itself is gone until the run has ended."""
-    scene.sshd.process.kill()
+    scene.sshd.process.send_signal(signal.SIGSTOP)  # it takes nobody in while its connections end
     scene.sshd.drop_connections()
+    scene.sshd.process.kill()
 
 
 def _fill(folder: Path) -> None:

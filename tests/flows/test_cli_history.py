@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
+from flows.cli_history import _shown
 from settings.source import BadInput
 from settings.words import RunOutcome
 from tasks.pure.record import RunRecord
@@ -27,6 +28,16 @@ def test_history_lists_what_can_be_read_and_tells_what_cannot(tmp_path: Path) ->
     assert "cut/record.json" in ran.stderr
     told = CliRunner().invoke(app, ["history", "--runs", str(tmp_path / "runs")], catch_exceptions=False)
     assert "Serving" in told.stdout
+
+
+def test_where_no_run_fits_it_is_said(tmp_path: Path) -> None:
+    for words in (["--runs", str(RECORDS), "--target", "nosuch"], ["--runs", str(tmp_path / "nowhere")]):
+        ran = CliRunner().invoke(app, ["history", *words], catch_exceptions=False)
+        assert "no run in" in ran.stderr
+
+
+def test_compare_shows_settings_that_differ_in_the_second_digit() -> None:
+    assert ("0.95", "0.88", "1,234.5") == (_shown(0.95), _shown(0.88), _shown(1234.5))
 
 
 def test_compare_says_how_much_and_names_the_nearest_run() -> None:

@@ -37,15 +37,21 @@ def test_it_is_an_input_in_place_of_a_ladder(tmp_path: Path) -> None:
 
 
 def test_nothing_differs_on_the_same_host_and_what_does_is_named() -> None:
-    given = LOCK.server.hidden
-    assert () == differences(LOCK, RECORD.build, RECORD.host, given, RECORD.suites)
+    lock = LOCK.model_copy(update={"server": LOCK.server.model_copy(update={"env": {"CUDA_HOME": "/usr/local/cuda"}})})
+    given = {**lock.server.env, **dict.fromkeys(lock.server.hidden, "x")}
+    assert () == differences(lock, RECORD.build, RECORD.host, given, RECORD.suites)
     build = RECORD.build.model_copy(update={"version": "0.5.10", "commit": "abc"})
     host = RECORD.host.model_copy(update={"driver": "581.1", "gpus": RECORD.host.gpus[:4]})
-    said = differences(LOCK, build, host, given[1:], RECORD.suites)
+    hidden = lock.server.hidden[0]
+    other = {k: v for k, v in given.items() if k != hidden} | {"CUDA_HOME": "/elsewhere", "MORE": "s3cret"}
+    said = differences(lock, build, host, other, RECORD.suites)
     assert "build version was 0.5.9, is 0.5.10" in said
     assert "driver was 580.95.05, is 581.1" in said
     assert any(s.startswith("GPUs was NVIDIA RTX PRO 6000") for s in said)
-    assert f"the target gives no {given[0]}" in said
+    assert f"the target gives no {hidden}" in said
+    assert "the target gives another CUDA_HOME; the lock's is used" in said
+    assert "the target gives MORE, which was not there" in said
+    assert not any("s3cret" in sentence or "elsewhere" in sentence for sentence in said)
 
 
 def test_a_run_without_a_winner_or_with_a_hidden_word_gives_no_lock() -> None:
