@@ -17,6 +17,7 @@ from flows.cli_plan import plan, probe
 from flows.cli_report import report
 from flows.cli_run import rehearse, run
 from flows.cli_show import explain, ladder, logs, show
+from flows.terminal import prepare_terminal
 from settings.environment import check_environment
 from settings.source import BadInput
 from settings.words import ExitCode
@@ -24,8 +25,6 @@ from tasks.host import HostError, HostKeyRefused, HostLost, HostUnreachable
 from tasks.pure.visible import visible
 
 __all__ = ["app", "main"]
-
-_WIDEST = 10_000
 
 app = typer.Typer(
     name="bringup",
@@ -63,7 +62,7 @@ def _before() -> None:
 
 def main() -> None:
     """Entry point of `bringup`. Exit codes: contracts §3 (settings/words.py, ExitCode)."""
-    _forget_impossible_sizes()
+    prepare_terminal()
     try:
         app()
     except BadInput as e:
@@ -77,15 +76,8 @@ def main() -> None:
     except KeyboardInterrupt:
         _fail("interrupted", ExitCode.INTERRUPTED)
     finally:  # what is left are libraries saying goodbye: an impatient Ctrl-C ends it without their tracebacks
-        signal.signal(signal.SIGINT, lambda *_: os._exit(ExitCode.INTERRUPTED))
-
-
-def _forget_impossible_sizes() -> None:
-    """A terminal of no columns (COLUMNS=0, as some CI has it) would be given no output at all."""
-    for name in ("COLUMNS", "LINES"):
-        said = os.environ.get(name, "")
-        if said and not (said.isdigit() and 0 < int(said[:9]) <= _WIDEST):
-            del os.environ[name]
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: os._exit(ExitCode.INTERRUPTED))
 
 
 def _fail(message: str, code: ExitCode) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from flows.cli_show import harmless
@@ -32,7 +32,7 @@ Runs = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object a line on stdout")]
 _STYLES = {"worse": "red", "better": "green", "not judged": "dim"}
-_COLUMNS = ("began", "target", "build", "state", "path", "tok/s")
+_COLUMNS = ("build", "state", "path", "tok/s")
 
 
 def history(
@@ -49,7 +49,9 @@ def history(
         for row in rows:
             print(json.dumps(row))
     else:
-        table = Table(*_COLUMNS, box=None, pad_edge=False, header_style="dim")
+        widest = max((len(row["run_id"]) for row in rows), default=0)
+        run = Column("run", no_wrap=True, min_width=widest)  # whole, to be copied
+        table = Table(run, *_COLUMNS, box=None, pad_edge=False, header_style="dim")
         for row in rows:
             table.add_row(*_cells(row))
         Console().print(table)
@@ -119,12 +121,11 @@ def _run(roots: list[str], name: str) -> RunRecord:
 def _cells(row: dict[str, Any]) -> tuple[Text, ...]:
     speed = row["output_tokens_per_s"]
     path = " → ".join(f"{a['rung']}: {a['state']}" for a in row["attempts"]) or "nothing was tried"
-    began = row["started_at"][:16].replace("T", " ")
     build = row["version"] or "unknown"
     state = row["state"] + (f" ({row['role']})" if row["role"] else "")  # made for another run
     style = "green" if row["state"] == "Serving" else "red"
-    cells = (began, row["target"], build, state, path, f"{speed:,.0f}" if speed else "")
-    return tuple(Text(visible(cell), style if at == 3 else "") for at, cell in enumerate(cells))
+    cells = (row["run_id"], build, state, path, f"{speed:,.0f}" if speed else "")
+    return tuple(Text(visible(cell), style if at == 2 else "") for at, cell in enumerate(cells))
 
 
 def _shown(value: Any) -> str:

@@ -26,7 +26,7 @@ from tasks.pure.pace import pace
 from tasks.pure.record import RunRecord
 from tasks.pure.report import comparison_lines
 from tasks.pure.visible import visible
-from tasks.repeat import records
+from tasks.repeat import recipe_of, records
 from tasks.resume import anywhere, check_same, to_resume
 from tasks.store import read_record, runs_root
 
@@ -92,6 +92,8 @@ def _go(
     again: bool = False, ref: str | None = None, force: bool = False, lock: str | None = None, confirm: bool = False,
 ) -> NoReturn:  # fmt: skip
     inputs = load_inputs(target, ladder, lock)  # a slip is told before anything is started
+    if ref is not None:
+        recipe_of(inputs.target)
     if resume is not None:
         check_same(Path(resume), read_record(Path(resume)), inputs)
     root = runs_root(runs)
@@ -115,6 +117,11 @@ def _go(
             )  # fmt: skip
     except KeyboardInterrupt:
         print(f"bringup: stopping; {visible(_left(inputs.target, live.folder))}", file=sys.stderr)
+        if live.folder:
+            name = live.folder.name if runs is None else live.folder
+            print(f"bringup: `bringup run --resume {name}` goes on with it", file=sys.stderr)
+            if as_json:
+                print(read_record(live.folder).model_dump_json(ensure_ascii=True), flush=True)
         raise
     end = state.result(raise_on_failure=False)
     if isinstance(end, OSError) and end.errno in NO_ROOM:

@@ -1,4 +1,4 @@
-"""Prefect's server of our own, where no other is named: started so that a Ctrl-C at the terminal does not reach it."""
+"""Prefect's server of our own, where no other is named: started so that a terminal's Ctrl-C does not reach it."""
 
 import signal
 import subprocess
@@ -12,9 +12,9 @@ _WAITING: list[subprocess.Popen[bytes]] = []  # holds their pipes open
 
 
 def start_own_server() -> None:
-    """Start the server that Prefect would start by itself a moment later, as it would, but deaf to SIGINT.
+    """Start the server that Prefect would start by itself a moment later, as it would, but deaf to SIGINT and SIGHUP.
 
-    A terminal sends Ctrl-C to every process in front. A server that dies of it leaves the flow, which wants to say
+    A terminal sends them to every process in front. A server that dies of it leaves the flow, which wants to say
     there how it ended, trying again for minutes (Prefect 3.9.1: 150 s and more; prefect/client/base.py,
     `_send_with_retry`). A child inherits the signals that its thread has blocked, hence a thread for the start; the
     main one can be interrupted meanwhile. Prefect ends its server at our exit; where we are killed, the shell of
@@ -28,7 +28,7 @@ def start_own_server() -> None:
     failed: list[Exception] = []
 
     def start() -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
         try:
             server = SubprocessASGIServer()
             server.start()

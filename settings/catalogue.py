@@ -39,7 +39,7 @@ class Meaning(Declared):
     action: Action = Field(description="first step that the log alone supports")
     means: str = Field(min_length=1, description="what happened, one plain sentence")
     cure: str = Field(min_length=1, alias="try", description="what to try, one plain sentence")
-    source: str = Field("LABELS.md", min_length=1, description="where the fact comes from")
+    source: str = Field("tests/corpus/LABELS.md", min_length=1, description="where the fact comes from")
     grade: Grade = Field("reported", description="how surely this ends the server")
     general: bool = Field(False, description="yields to a more exact text of the same event")
     by_frame: bool = Field(False, description="component and action come from the text and the innermost frames")

@@ -130,9 +130,9 @@ def find(kind: str, name: str) -> Path:
     shipped = {p.stem: p for p in (SETTINGS_DIR / kind).glob("*.toml")}
     if name in shipped:
         return shipped[name]
-    raise BadInput(
-        f"settings/{kind}", name, f"no such file; shipped are {', '.join(sorted(shipped))}", nearest(name, shipped)
-    )
+    here = any(path.name == f"{name}.toml" for path in Path().glob("*.toml"))
+    near = f"./{name}.toml" if here else nearest(name, shipped)
+    raise BadInput(f"settings/{kind}", name, f"no such file; shipped are {', '.join(sorted(shipped))}", near)
 
 
 def environment_file(prefix: str, fields: Collection[str], *, tables: Collection[str] = ()) -> Path | None:

@@ -64,7 +64,7 @@ def launch(session: Session, n: int, rung: str, attempt_id: str, plan: LaunchPla
     match started:
         case NotHeld(holder):
             who = f"{holder.owner} has it" if holder else "nobody has it"
-            why = f"the host is not ours any more ({who})"
+            why = f"the host is not ours any more ({who}): the lease ran out, or somebody gave it back for us"
             diagnosis = cause.aborted("lease_expired", Stage.LAUNCH, watch.cause(ended=False).phase, why)
             return step.failed(diagnosis, outcome=AttemptOutcome.ABORTED, server=server)
         case Ended(exit=ended):

@@ -10,6 +10,7 @@ import pytest
 
 from settings.source import SETTINGS_DIR
 from settings.words import AttemptOutcome, ExitCode, RunOutcome
+from tasks.pure.record import RunRecord
 from tasks.store import read_record
 from tests.flows.conftest import Machine, healthy, rehearsal_target, wait_for
 from tests.tasks.conftest import Sshd, StartSshd, make_key
@@ -71,19 +72,36 @@ def test_a_second_run_ends_host_busy_and_names_the_first(machine: Machine, loadi
         first.wait(timeout=180)
 
 
-def test_ctrl_c_in_mid_load_stops_the_server_and_says_so(machine: Machine, loading: str) -> None:
-    run = machine.begin("run", "--target", loading)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_in_mid_load_stops_the_server_and_says_so(
+    machine: Machine, loading: str, number: signal.Signals
+) -> None:
+    run = machine.begin("run", "--target", loading, "--json")
     machine.until_event("server.launched")
-    os.kill(run.pid, signal.SIGINT)
-    _, said = run.communicate(timeout=180)
+    os.kill(run.pid, number)
+    told, said = run.communicate(timeout=180)
     assert run.returncode == ExitCode.INTERRUPTED, said
     assert "Traceback" not in said
     wait_for(lambda: not machine.processes(), LEASE_S + 60, "an empty host")
     record = read_record(machine.newest())
+    assert f"bringup run --resume {record.run_id}" in said
+    assert "nothing is left on far" in said
+    assert RunRecord.model_validate_json(told) == record
     assert record.outcome is RunOutcome.CANCELLED
     assert [a.outcome for a in record.attempts] == [AttemptOutcome.ABORTED]
     assert [a.move for a in record.attempts] == [None]
     wait_for(lambda: machine.is_free(loading), LEASE_S + 60, "a free host")
+
+
+def test_a_pipe_that_nobody_reads_costs_the_run_nothing(machine: Machine, sshd: Sshd) -> None:
+    run = machine.begin("run", "--target", target(machine, sshd))
+    assert run.stdout
+    assert run.stderr
+    run.stderr.readline()
+    run.stderr.close()
+    told = run.stdout.read()
+    assert run.wait(10) == ExitCode.SERVING, told
+    assert RunOutcome.SERVING is read_record(machine.newest()).outcome
 
 
 def test_many_ctrl_c_in_a_row_end_it_no_worse_than_one(machine: Machine, loading: str) -> None:
@@ -164,6 +182,7 @@ def test_a_kept_server_outlives_the_run_until_it_is_stopped(machine: Machine, ss
     [
         (("run", "--target", "rehersal"), "did you mean 'rehearsal'?"),
         (("run", "--target", "rehearsal", "--ladder", "glm5-sm12"), "did you mean 'glm5-sm120'?"),
+        (("run", "--target", "rehearsal", "--ref", "main"), "rehearsal: recipe: is not set in the target"),
         (("rehearse", "--story", "foundin"), "did you mean 'founding'?"),
         (("show", "no-such-run"), "no such run"),
         (("ladder", "check", "/nowhere.toml"), "/nowhere.toml: cannot be read"),
