@@ -12,6 +12,7 @@ from flows.artifacts import quietly, show_row
 from flows.confirm import confirm as confirm_regression
 from flows.run import Run, RunEnd
 from flows.sitting import new_run, redactor_of, sitting
+from flows.terminal import outlive_readers
 from settings.inputs import DEFAULT_LADDER, Inputs, load_inputs, narrowed
 from tasks.install import WantedBuild, same_build
 from tasks.pure.fleet import row_of
@@ -58,6 +59,7 @@ def bringup(
             "retry" of a flow run does the same.
         again: with `resume`: try once more what has failed before on the same build
     """
+    outlive_readers()
     root, flow_run = runs_root(runs), runtime.flow_run.get_id()
     if resume is None and runtime.flow_run.get_run_count() > 1:
         resume = run_of_flow(root, str(flow_run))

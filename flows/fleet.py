@@ -16,6 +16,7 @@ from flows.attempt import signal_behind
 from flows.crew import Crew, Processes, Workers, workers_online
 from flows.listeners import LISTENERS
 from flows.muster import Muster
+from flows.terminal import outlive_readers
 from settings.inputs import DEFAULT_LADDER, load_ladder
 from settings.recipe import load_recipe
 from settings.source import BadInput
@@ -47,6 +48,7 @@ def fleet(
         ref: branch, tag, commit, release or wheel: install it on each host first, by its target's recipe
         force: run a host even where its last run had the same build
     """
+    outlive_readers()
     if at_once < 1:
         raise BadInput("fleet", "at_once", f"is {at_once}: no host would ever begin")
     patience_s = load_ladder(ladder).budget.wall_s + _BESIDE_S  # a slip in the ladder is not each host's

@@ -1,12 +1,15 @@
 """What a terminal does to a command that runs for hours: wrong sizes, being hung up, pipes that nobody reads."""
 
+import logging
 import os
 import signal
 import sys
 from contextlib import suppress
-from typing import Any, TextIO, cast
+from typing import IO, Any, TextIO, cast
 
-__all__ = ["prepare_terminal"]
+from rich.console import Console
+
+__all__ = ["outlive_readers", "prepare_terminal"]
 
 _WIDEST = 10_000
 
@@ -14,13 +17,31 @@ _WIDEST = 10_000
 def prepare_terminal() -> None:
     """Call it first in a command: SIGTERM and a terminal that hangs up then end it as Ctrl-C does (KeyboardInterrupt).
 
-    Where SIGHUP is ignored (nohup) it stays so. A standard error that is gone costs a run nothing from here on.
+    Where SIGHUP is ignored (nohup) it stays so.
     """
     _forget_impossible_sizes()
-    sys.stderr = cast(TextIO, _Lasting(sys.stderr))
+    outlive_readers()
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)
+
+
+def outlive_readers() -> None:
+    """Standard error that nobody reads any more (a pager that was left, a worker that was killed) costs a run nothing.
+
+    Prefect's console lines are rich's, which makes a SystemExit of a closed pipe: under a killed worker the flow ended
+    with its next line (Prefect 3.9.1, rich 15).
+    """
+    sys.stderr = _lasting(sys.stderr)
+    for name in (None, *logging.root.manager.loggerDict):
+        for handler in logging.getLogger(name).handlers:
+            console = getattr(handler, "console", None)  # of PrefectConsoleHandler, which is slow to import
+            if isinstance(console, Console):
+                console.file = _lasting(console.file)
+
+
+def _lasting(stream: IO[str]) -> TextIO:
+    return cast(TextIO, stream if isinstance(stream, _Lasting) else _Lasting(stream))
 
 
 def _forget_impossible_sizes() -> None:
@@ -34,7 +55,7 @@ def _forget_impossible_sizes() -> None:
 class _Lasting:
     """A stream that says nothing where it can say nothing (EPIPE, EIO): it only tells of the work, and is not it."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
 
     def __getattr__(self, name: str) -> Any:
