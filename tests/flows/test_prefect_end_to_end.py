@@ -79,7 +79,8 @@ def test_the_literal_command_brings_the_model_up(prefect: Prefect, tmp_path: Pat
 
 @pytest.mark.parametrize("stage", EACH_STAGE)
 def test_a_cancelled_run_leaves_the_host_empty(prefect: Prefect, tmp_path: Path, stage: str) -> None:
-    run_id, host = _in_the_middle(prefect, tmp_path, stage, slower=20)  # a worker asks every 10 s who is cancelled
+    longer = 3 if stage in ("decode", "bench", "recheck") else 20  # a worker asks every 10 s who is cancelled
+    run_id, host = _in_the_middle(prefect, tmp_path, stage, slower=longer)
     prefect.cli("flow-run", "cancel", run_id)
     until(lambda: prefect.state(run_id)[0] in ENDED)
     assert ("CANCELLED", "Cancelled") == prefect.state(run_id)
@@ -192,12 +193,11 @@ def _receiver() -> Iterator[tuple[str, list[dict[str, str]]]]:
         receiver.shutdown()
 
 
-@pytest.mark.chaos
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", EACH_STAGE)
 def test_a_worker_told_to_stop_ends_its_run_and_leaves_the_host_empty(
     apart: Prefect, tmp_path: Path, stage: str
 ) -> None:
-    run_id, host = _in_the_middle(apart, tmp_path, stage, slower=5)
+    run_id, host = _in_the_middle(apart, tmp_path, stage)
     apart.worker.send_signal(signal.SIGTERM)
     apart.worker.wait(60)
     until(lambda: not host.left(), within_s=LEASE_S + 60)
@@ -224,9 +224,7 @@ def test_a_killed_worker_leaves_a_run_that_ends_by_itself(apart: Prefect, tmp_pa
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_server_that_is_away_in_mid_run_costs_the_run_nothing(apart: Prefect, tmp_path: Path, stage: str) -> None:
     run_id, host = _in_the_middle(apart, tmp_path, stage)
-    port = httpx.URL(apart.env["PREFECT_API_URL"]).port
-    server = next(p for p in _processes() if f"--port\0{port}\0".encode() in p[1] and b"server\0start" in p[1])
-    os.killpg(server[0], signal.SIGKILL)
+    _kill_server(apart)
     with serving(apart.env):
         until(lambda: apart.state(run_id)[0] in ENDED, within_s=240)
         assert ("COMPLETED", "Serving") == apart.state(run_id)
@@ -235,16 +233,18 @@ def test_a_server_that_is_away_in_mid_run_costs_the_run_nothing(apart: Prefect, 
     until(lambda: not host.left(), within_s=LEASE_S + 60)
 
 
-@pytest.mark.chaos
-def test_a_database_that_is_away_in_mid_run_costs_the_run_nothing(tmp_path: Path) -> None:
+def test_worker_database_and_server_lost_one_after_the_other_cost_the_run_nothing(tmp_path: Path) -> None:
     with postgres_running() as postgres, controller(tmp_path, 1, database=postgres.url) as (prefect, _):
-        run_id, host = _in_the_middle(prefect, tmp_path / "host", "ready", slower=3)
+        run_id, host = _in_the_middle(prefect, tmp_path / "host", "ready", slower=2)
+        prefect.worker.kill()
         postgres.stop()
         pause(AWAY_S, Deadline.after(AWAY_S))
         postgres.start()
-        until(lambda: prefect.state(run_id)[0] in ENDED, within_s=300)
-        assert ("COMPLETED", "Serving") == prefect.state(run_id)
-        assert ["Serving"] == [row["state"] for row in prefect.table("row", run_id)]
+        _kill_server(prefect)
+        with serving(prefect.env):
+            until(lambda: prefect.state(run_id)[0] in ENDED, within_s=240)
+            assert ("COMPLETED", "Serving") == prefect.state(run_id)
+            assert ["Serving"] == [row["state"] for row in prefect.table("row", run_id)]
     record = host.record()
     assert (RunOutcome.SERVING, ["passed"]) == (record.outcome, [a.outcome.value for a in record.attempts])
     until(lambda: not host.left(), within_s=LEASE_S + 60)
@@ -287,8 +287,14 @@ def _in_the_middle(prefect: Prefect, folder: Path, stage: str, slower: float = 1
     story.write_text(healthy(stage, slower=slower))
     host = Rehearsed(folder, story).written()
     run_id = prefect.submit("glm5-bringup/glm5-bringup", host)
-    until(lambda: f'"stage": "{stage}"' in host.events(), every_s=0.05)
+    until(lambda: f'"stage": "{stage}"' in host.events(), within_s=180, every_s=0.05)
     return run_id, host
+
+
+def _kill_server(prefect: Prefect) -> None:
+    port = httpx.URL(prefect.env["PREFECT_API_URL"]).port
+    server = next(p for p in _processes() if f"--port\0{port}\0".encode() in p[1] and b"server\0start" in p[1])
+    os.killpg(server[0], signal.SIGKILL)
 
 
 def _is_true(record: RunRecord) -> None:
