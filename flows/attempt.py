@@ -13,37 +13,50 @@ from tasks import steps
 from tasks.attempt import Book
 from tasks.faults import StageReport
 from tasks.pure.names import state_name
+from tasks.pure.record import Attempt
 from tasks.runlog import log
 
-__all__ = ["attempt", "result_of", "signal_behind"]
+__all__ = ["attempt", "carry_out", "result_of", "signal_behind"]
 
 
 @flow(name="attempt", flow_run_name="{n}-{rung}", retries=0, validate_parameters=False, persist_result=False)
-def attempt(book: Book, n: int, rung: str, keep: bool) -> State[None]:
+def attempt(book: Book, n: int, rung: str, keep: bool) -> State[None]:  # noqa: ARG001 - the name is for the run page
     """One launch, its gates, and its end. The book holds what was found; the state's name is the reason."""
-    session = book.session
-    log.info("attempt.started", n=n, rung=rung, remedies=list(book.wanted.remedies))
-    _run_gates(book)  # on an error or a signal the session says the last word to the host (tasks/opening.py)
-    if book.outcome is AttemptOutcome.PASSED and keep:
-        session.kept = result_of(steps.keep(book, return_state=True))
-        if not session.kept:
-            book.abort("lease_expired", "it passed, and could not be kept: the host is not ours any more")
-    elif book.server:
-        book.add(_report(steps.stop(book, return_state=True)))
-        session.running = None
-        session.kept = False  # a server that an earlier sitting kept is gone: the lock goes with the run
-    entry = session.folder.redactor.model(book.attempt())
-    reason = entry.diagnosis.means if entry.diagnosis else "every gate passed"
-    name = state_name(entry.outcome, entry.diagnosis)
-    told = {"outcome": entry.outcome, "state": name, "stage": entry.failed_stage, "reason": reason}
-    log.info("attempt.ended", n=n, rung=rung, **told)
-    if entry.diagnosis:
-        found = entry.diagnosis
-        log.info("diagnosis.made", **found.model_dump(include={"kind", "component", "phase", "means"}))
+    entry = carry_out(book, keep)
     quietly(lambda: show_attempt(entry))
     quietly(lambda: name_attempt(entry))
     make: Any = Completed if entry.outcome is AttemptOutcome.PASSED else Failed
-    return make(name=name, message=reason)  # type: ignore[no-any-return]
+    return make(name=state_name(entry.outcome, entry.diagnosis), message=_reason(entry))  # type: ignore[no-any-return]
+
+
+def carry_out(book: Book, keep: bool) -> Attempt:
+    """The attempt itself. In the book stand how far it came, and the error that ended it, whatever Prefect hears."""
+    session, book.begun = book.session, True
+    log.info("attempt.started", n=book.n, rung=book.rung, remedies=list(book.wanted.remedies))
+    try:
+        _run_gates(book)  # on an error or a signal the session says the last word to the host (tasks/opening.py)
+        if book.outcome is AttemptOutcome.PASSED and keep:
+            if not result_of(steps.keep(book, return_state=True)):
+                book.abort("lease_expired", "it passed, and could not be kept: the host is not ours any more")
+        elif book.server:
+            book.add(_report(steps.stop(book, return_state=True)))
+            session.running = None
+            session.kept = False  # a server that an earlier sitting kept is gone: the lock goes with the run
+    except Exception as e:
+        book.error = e
+        raise
+    book.done = True
+    entry = session.folder.redactor.model(book.attempt())
+    told = {"outcome": entry.outcome, "state": state_name(entry.outcome, entry.diagnosis), "stage": entry.failed_stage}
+    log.info("attempt.ended", n=book.n, rung=book.rung, **told, reason=_reason(entry))
+    if entry.diagnosis:
+        found = entry.diagnosis
+        log.info("diagnosis.made", **found.model_dump(include={"kind", "component", "phase", "means"}))
+    return entry
+
+
+def _reason(entry: Attempt) -> str:
+    return entry.diagnosis.means if entry.diagnosis else "every gate passed"
 
 
 def _run_gates(book: Book) -> None:

@@ -11,17 +11,18 @@ from prefect.states import Completed
 from flows.artifacts import quietly, show_row
 from flows.confirm import confirm as confirm_regression
 from flows.run import Run, RunEnd
-from flows.sitting import new_run, redactor_of, sitting
+from flows.sitting import new_run, redactor_of, sitting, source_of
 from flows.terminal import outlive_readers
 from settings.inputs import DEFAULT_LADDER, Inputs, load_inputs, narrowed
+from tasks.host import HostError
 from tasks.install import WantedBuild, same_build
 from tasks.pure.fleet import row_of
 from tasks.pure.record import Halt, RunRecord
 from tasks.pure.resume import reopened
 from tasks.pure.tell import news
-from tasks.repeat import recipe_of, records, resolve_and_compare
+from tasks.repeat import recipe_of, resolve_and_compare
 from tasks.resume import asked, check_same, run_of_flow, to_resume
-from tasks.store import RunFolder, runs_root
+from tasks.store import RunFolder, records, runs_root
 
 __all__ = ["RunEnd", "bringup"]
 
@@ -66,10 +67,13 @@ def bringup(
     if resume is not None:
         return _told(_going_on(root, resume, keep, again, (budget_attempts, budget_s)), notify)
     inputs = narrowed(load_inputs(target, ladder, lock), budget_attempts, budget_s)
-    wanted, repeated = _wanted(inputs, ref, root)
-    if repeated and not force:
-        return _skipped(root, repeated)
     words = asked(target, ladder, inputs, keep=keep, ref=ref, flow_run=flow_run, confirm=confirm)
+    try:
+        wanted, repeated = _wanted(inputs, ref, root)
+    except HostError as e:  # a night that could not begin has a record as well
+        return _told(new_run(root, inputs, words, None, unreached=e), notify)
+    if repeated and not (force or keep):  # a server is wanted, not only an answer
+        return _skipped(root, repeated)
     return _told(new_run(root, inputs, words, wanted), notify)
 
 
@@ -81,6 +85,9 @@ def _going_on(root: Path, run: str, keep: bool, again: bool, budget: tuple[int |
     record = reopened(before, datetime.now(UTC)).model_copy(update={"asked": asked_now})
     at = RunFolder(folder.parent, before.run_id, redactor_of(inputs))
     wanted = same_build(before.source, recipe_of(inputs.target)) if before.source else None
+    if before.source is None and words.ref is not None:  # the host was away when it was to be resolved
+        wanted, _ = _wanted(inputs, words.ref, root)
+        record = record.model_copy(update={"source": source_of(wanted)})
     return Run(inputs, at, record, before=before, again=again, wanted=wanted)
 
 
@@ -103,16 +110,21 @@ def _skipped(root: Path, last: RunRecord) -> State[RunEnd]:
 def _told(run: Run, notify: bool) -> State[RunEnd]:
     """A sitting, and then the event that automations wait for (deployments/automations.yaml)."""
     state = sitting(run)
+    try:
+        _confirmed_and_told(run, notify)
+    except Exception as e:  # the run has ended as it has, whatever becomes of what was to follow
+        get_run_logger().warning("not confirmed or not told: %s: %s", type(e).__name__, e)
+    return state
+
+
+def _confirmed_and_told(run: Run, notify: bool) -> None:
     earlier = list(records(run.folder.path.parent))
     told = news(run.record, earlier)
     try:
         if told and told.event == "regressed" and run.record.asked and run.record.asked.confirm:
             confirm_regression(run, earlier)
-    except Exception as e:  # the run has ended as it has, whatever becomes of what was to follow
-        get_run_logger().warning("not confirmed: %s: %s", type(e).__name__, e)
     finally:  # a regression is told also where its confirmation was cut
         _tell(run.record, earlier, notify)
-    return state
 
 
 def _tell(record: RunRecord, earlier: list[RunRecord], notify: bool) -> None:

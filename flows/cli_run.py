@@ -5,7 +5,7 @@ import os
 import sys
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -26,9 +26,9 @@ from tasks.pure.pace import pace
 from tasks.pure.record import RunRecord
 from tasks.pure.report import comparison_lines
 from tasks.pure.visible import visible
-from tasks.repeat import recipe_of, records
+from tasks.repeat import recipe_of
 from tasks.resume import anywhere, check_same, to_resume
-from tasks.store import read_record, runs_root
+from tasks.store import read_record, records, runs_root
 
 __all__ = ["AsJson", "RunsDir", "quiet_prefect", "rehearse", "run", "screen_of"]
 
@@ -103,9 +103,10 @@ def _go(
         raise BadInput(root, "", f"cannot hold runs: {e.strerror}") from e
     quiet_prefect()
     live = Live(screen_of(inputs, root, resume), quiet=as_json)
+    note: str | None = None
     try:
         with live:
-            from flows.bringup import RunEnd, bringup
+            from flows.bringup import bringup
             from flows.own_server import start_own_server
 
             start_own_server()
@@ -123,20 +124,32 @@ def _go(
             if as_json:
                 print(read_record(live.folder).model_dump_json(ensure_ascii=True), flush=True)
         raise
-    end = state.result(raise_on_failure=False)
-    if isinstance(end, OSError) and end.errno in NO_ROOM:
-        raise no_room(end, live.folder or root)
-    if isinstance(end, BaseException) and (live.folder is None or state.name in ("Failed", "Crashed")):
-        raise end
-    folder = Path(end.folder) if isinstance(end, RunEnd) else live.folder
-    assert folder is not None
+    except Exception as e:
+        if live.folder is None or read_record(live.folder).halt is None:
+            raise
+        note, folder = f"the end is not on the run page: {type(e).__name__}: {e}", live.folder  # Prefect went away
+    else:
+        note = state.message if state.name == "Skipped" else note
+        folder = _folder_of(state, live.folder, root)
     record = read_record(folder)
     if as_json:
         print(record.model_dump_json(ensure_ascii=True))
     else:
-        _show(record, folder, state.message if state.name == "Skipped" else None)
+        _show(record, folder, note, began=live.folder is not None)
     sys.stdout.flush()
     raise typer.Exit(exit_code(record))
+
+
+def _folder_of(state: Any, began: Path | None, root: Path) -> Path:
+    """Of the run that the flow came to. Raises: the error that ended it."""
+    end = state.result(raise_on_failure=False)
+    if isinstance(end, OSError) and end.errno in NO_ROOM:
+        raise no_room(end, began or root)
+    if isinstance(end, BaseException) and (began is None or state.name in ("Failed", "Crashed")):
+        raise end
+    found = getattr(end, "folder", began)  # a RunEnd, of the run that this one would have repeated
+    assert found is not None
+    return Path(found)
 
 
 def screen_of(inputs: Inputs, root: Path, resume: str | None = None) -> Screen:
@@ -156,7 +169,7 @@ def _left(target: Target, folder: Path | None) -> str:
     return what_is_left(target, folder.name if folder else "", attempts[-1].id if attempts else None)
 
 
-def _show(record: RunRecord, folder: Path, note: str | None) -> None:
+def _show(record: RunRecord, folder: Path, note: str | None, *, began: bool) -> None:
     console = Console()
     if note:
         console.print(note, soft_wrap=True, highlight=False)
@@ -167,7 +180,7 @@ def _show(record: RunRecord, folder: Path, note: str | None) -> None:
     for what in ("record.json", "report.html"):
         console.print(f"{what:<12} {folder / what}", soft_wrap=True, highlight=False)
     won = next((a for a in record.attempts if a.n == record.winner), None)
-    if won and record.asked and record.asked.keep:
+    if began and won and record.asked and record.asked.keep:
         port = won.argv[won.argv.index("--port") + 1] if "--port" in won.argv else "?"
         console.print(
             f"kept         {won.rung} serves on port {port} of {record.target} (loopback there); "

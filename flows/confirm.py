@@ -25,6 +25,9 @@ def confirm(run: Run, earlier: Sequence[RunRecord]) -> None:
     `earlier`: all records, the newest first. A further run that an earlier sitting brought to a decision stands.
     """
     record, last = run.record, run.nights[0] if run.nights else None
+    if record.obstacle:
+        run.confirm(Confirmation(verdict="host", why=record.obstacle))
+        return
     if why := unconfirmable(record, last):
         run.confirm(Confirmation(verdict="unclear", why=why))
         return

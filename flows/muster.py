@@ -13,6 +13,7 @@ from tasks.pure.fleet import FleetRow
 
 __all__ = ["Muster"]
 
+_REFUSALS = frozenset({400, 401, 403, 404, 405, 409, 422})  # others pass: a server that is busy, slow or starting
 _AWAY_S = 900.0  # the runs go on without the Prefect server; their rows can wait that long
 
 
@@ -55,7 +56,7 @@ class Muster:
                 self._look()
                 away = Deadline.after(_AWAY_S)
             except httpx.HTTPError as e:
-                refused = isinstance(e, httpx.HTTPStatusError) and e.response.is_client_error
+                refused = isinstance(e, httpx.HTTPStatusError) and e.response.status_code in _REFUSALS
                 if refused or away.passed:
                     raise
             pause(self._poll_s, Deadline.after(self._poll_s))

@@ -4,7 +4,10 @@ import signal
 import subprocess
 from threading import Thread
 
+from prefect.client.orchestration import get_client
 from prefect.settings import get_current_settings
+
+from settings.source import BadInput
 
 __all__ = ["start_own_server"]
 
@@ -18,9 +21,11 @@ def start_own_server() -> None:
     there how it ended, trying again for minutes (Prefect 3.9.1: 150 s and more; prefect/client/base.py,
     `_send_with_retry`). A child inherits the signals that its thread has blocked, hence a thread for the start; the
     main one can be interrupted meanwhile. Prefect ends its server at our exit; where we are killed, the shell of
-    `_end_with_us` does.
+    `_end_with_us` does. Raises: BadInput where a server is named (PREFECT_API_URL) and cannot be used.
     """
     settings = get_current_settings()
+    if settings.api.url:
+        _reach(settings.api.url)
     if settings.api.url or not settings.server.ephemeral.enabled:
         return
     from prefect.server.api.server import SubprocessASGIServer
@@ -42,6 +47,15 @@ def start_own_server() -> None:
     starting.join()
     if failed:
         raise failed[0]
+
+
+def _reach(url: str) -> None:
+    with get_client(sync_client=True) as client:
+        try:
+            client.raise_for_api_version_mismatch()
+        except Exception as e:
+            told = f"cannot be used: {e}; without it a server of our own is"
+            raise BadInput("PREFECT_API_URL", url, told) from e
 
 
 def _end_with_us(pid: int) -> None:

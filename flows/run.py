@@ -1,7 +1,7 @@
 """One sitting of a run: the loop over the ladder, and the record that it leaves whatever happens."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,7 +10,7 @@ from prefect.states import Completed, Failed
 from prefect.utilities.annotations import quote
 
 from flows.artifacts import Bars, quietly, show_branch, show_row, show_winner
-from flows.attempt import attempt, result_of, signal_behind
+from flows.attempt import attempt, carry_out, result_of, signal_behind
 from flows.listeners import SHOW
 from settings.inputs import Inputs
 from settings.source import BadInput
@@ -37,10 +37,10 @@ from tasks.pure.report import headline
 from tasks.pure.resume import decisive, other_build, unseen_end
 from tasks.pure.tuning import again, incumbent, next_step
 from tasks.pure.walker import End, Try
-from tasks.repeat import recipe_of, records
+from tasks.repeat import recipe_of
 from tasks.runlog import log
 from tasks.session import Session
-from tasks.store import RunFolder
+from tasks.store import RunFolder, records
 
 __all__ = ["Run", "RunEnd"]
 
@@ -64,14 +64,16 @@ class Run:
     def __init__(
         self, inputs: Inputs, folder: RunFolder, record: RunRecord, *, before: RunRecord | None = None,
         again: bool = False, wanted: WantedBuild | None = None, nights: Sequence[RunRecord] | None = None,
+        unreached: HostError | None = None,
     ) -> None:  # fmt: skip
         self.inputs, self.folder, self.record, self.before = inputs, folder, record, before
-        self.nights = nights
+        self.nights, self.unreached = nights, unreached
         self.keep = record.asked is not None and record.asked.keep
         self.trail = list(record.attempts)
         self.counting: list[Attempt] = []  # of those before this sitting, what the next move rests on
         self.earlier, self.again, self.wanted = len(self.trail), again, wanted
         self.book: Book | None = None
+        self.session: Session | None = None
 
     def go(self) -> State[RunEnd]:
         self._store()
@@ -86,10 +88,10 @@ class Run:
         except HostError as e:  # it answers, but cannot do its part: a full disk, no Python, a call that took too long
             end = End(RunOutcome.ERROR, Halt(reason=str(e), by="host"))
         except BadInput as e:
-            if self.before:  # it cannot go on here: what it was stays written
-                self.folder.write_record(self.before)
+            if self.before and self.book is None and not self.trail[self.earlier :]:
+                self.folder.write_record(self.before)  # it cannot go on here: what it was stays written
             else:
-                self._ended(End(RunOutcome.ERROR, Halt(reason=str(e), by="error")))
+                self._ended(End(RunOutcome.ERROR, Halt(reason=str(e), by="preflight")))
             raise
         except Exception as e:
             if (signal := signal_behind(e)) is not None:
@@ -110,10 +112,13 @@ class Run:
         )
 
     def _host_taken(self) -> End:
+        if self.unreached is not None:
+            raise self.unreached
         last = None if self.again else unseen_end(self.trail)
         with open_session(
             self.inputs, self.folder, self.record.run_id, show=Bars(SHOW.get()), earlier=last.id if last else None
         ) as session:
+            self.session = session
             as_it_is: Any = quote(session)  # Prefect would walk through it to look for futures
             if self.wanted is not None and (end := self._install(session, self.wanted)):
                 return end
@@ -254,9 +259,22 @@ class Run:
             session.supervisor.stop(taken_up.id, deadline=Deadline.after(session.settings.stop_s))
         self.book = Book(session, n, wanted, plan, id=again, changed=self._store)
         self._store()
-        result_of(attempt(self.book, n, wanted.rung, keep, return_state=True))
+        try:
+            result_of(attempt(self.book, n, wanted.rung, keep, return_state=True))
+        except Exception as e:
+            self._untold(self.book, e, keep)
         entry, self.book = self.book.attempt(), None
         return entry
+
+    def _untold(self, book: Book, error: Exception, keep: bool) -> None:
+        """An error of the attempt goes on. One of Prefect, whose server is away for minutes, costs only its page."""
+        if book.error is not None:
+            raise book.error from error
+        if signal_behind(error) is not None or (book.begun and not book.done):
+            raise error
+        log.warning("attempt.not_told", why=f"{type(error).__name__}: {error}")
+        if not book.begun:
+            carry_out(book, keep)
 
     def _aborted(self, session: Session, last: Attempt) -> End:
         """An attempt that we ended ourselves takes no edge."""
@@ -274,13 +292,16 @@ class Run:
     def _close_book(self, why: str) -> None:
         """An attempt that the end of the run cut short is stored as aborted."""
         if self.book is not None:
-            self.book.abort("interrupted", why)
+            if not self.book.done:
+                self.book.abort("interrupted", why)
             self.trail.append(self.book.attempt())
             self.book = None
 
     def _ended(self, end: End) -> None:
         """Write the end down. No network here: on a signal there are seconds, and the first error stays the first."""
         self._close_book(end.halt.reason)
+        if end.winner is None and (left := self._still_there()):
+            end = replace(end, halt=end.halt.model_copy(update={"reason": f"{end.halt.reason}; {left}"}))
         self.record = self.record.model_copy(
             update={"outcome": end.outcome, "halt": end.halt, "winner": end.winner, "ended_at": datetime.now(UTC)}
         )
@@ -291,6 +312,13 @@ class Run:
         )
         quietly(self._compare)  # what came out stands, whatever it is compared with
         quietly(lambda: self.folder.write_page(self.record))  # a second or two, on every way out
+
+    def _still_there(self) -> str | None:
+        """What a run that names no winner leaves without a lease."""
+        session = self.session
+        if session is None or not (session.kept or session.may_be_kept):
+            return None
+        return f"its server {'was' if session.kept else 'may have been'} kept: `bringup stop` ends it"
 
     def _store(self) -> None:
         under_way = (self.book.under_way(),) if self.book else ()

@@ -16,6 +16,7 @@ from flows.attempt import signal_behind
 from flows.listeners import LISTENERS
 from flows.run import Run, RunEnd
 from settings.inputs import Inputs
+from tasks.host import HostError
 from tasks.install import WantedBuild, same_build
 from tasks.pure.record import Asked, Build, HostSummary, LadderRef, RunRecord, Source, SuiteRef
 from tasks.pure.redact import Redactor
@@ -23,14 +24,14 @@ from tasks.repeat import recipe_of
 from tasks.runlog import RunLog
 from tasks.store import RunFolder
 
-__all__ = ["further_run", "new_run", "redactor_of", "sitting"]
+__all__ = ["further_run", "new_run", "redactor_of", "sitting", "source_of"]
 
 
 def new_run(
     root: Path, inputs: Inputs, asked: Asked, wanted: WantedBuild | None, *, nights: list[RunRecord] | None = None,
-    confirms: str | None = None, role: Literal["A", "B", "bisect"] | None = None,
+    confirms: str | None = None, role: Literal["A", "B", "bisect"] | None = None, unreached: HostError | None = None,
 ) -> Run:  # fmt: skip
-    """A run that has not begun, in a folder of its own."""
+    """A run that has not begun, in a folder of its own. `unreached`: why it will not, for its record."""
     now = datetime.now(UTC)
     run_id = f"{now:%Y%m%d-%H%M%S}-{inputs.target.name}-{secrets.token_hex(2)}"
     record = RunRecord(
@@ -38,10 +39,16 @@ def new_run(
         ladder=LadderRef(name=inputs.ladder_name, sha256=inputs.ladder_sha256, text=inputs.ladder_text),
         build=Build(engine=inputs.engine.name), host=HostSummary(name=inputs.target.name),
         lease_s=inputs.target.lease_s, asked=asked, confirms=confirms, role=role,
-        source=Source(ref=wanted.ref.text, commit=wanted.commit, folder=wanted.key) if wanted else None,
+        source=source_of(wanted),
         suites={kind: SuiteRef(name=name, sha256=sha256) for kind, (name, sha256) in inputs.suites.items()},
     )  # fmt: skip
-    return Run(inputs, RunFolder(root, run_id, redactor_of(inputs)), record, wanted=wanted, nights=nights)
+    folder = RunFolder(root, run_id, redactor_of(inputs))
+    return Run(inputs, folder, record, wanted=wanted, nights=nights, unreached=unreached)
+
+
+def source_of(wanted: WantedBuild | None) -> Source | None:
+    """What a record says of a build before it is installed."""
+    return Source(ref=wanted.ref.text, commit=wanted.commit, folder=wanted.key) if wanted else None
 
 
 def further_run(

@@ -32,7 +32,7 @@ def outlive_readers() -> None:
     Prefect's console lines are rich's, which makes a SystemExit of a closed pipe: under a killed worker the flow ended
     with its next line (Prefect 3.9.1, rich 15).
     """
-    sys.stderr = _lasting(sys.stderr)
+    sys.stderr = _lasting(sys.stderr or open(os.devnull, "w"))  # noqa: SIM115 - None after `2>&-`
     for name in (None, *logging.root.manager.loggerDict):
         for handler in logging.getLogger(name).handlers:
             console = getattr(handler, "console", None)  # of PrefectConsoleHandler, which is slow to import
@@ -53,7 +53,7 @@ def _forget_impossible_sizes() -> None:
 
 
 class _Lasting:
-    """A stream that says nothing where it can say nothing (EPIPE, EIO): it only tells of the work, and is not it."""
+    """A stream that is silent where it can say nothing (gone or closed): it only tells of the work, and is not it."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -62,10 +62,10 @@ class _Lasting:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        with suppress(OSError):
+        with suppress(OSError, ValueError):
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        with suppress(OSError):
+        with suppress(OSError, ValueError):
             self._stream.flush()

@@ -31,6 +31,8 @@ class Book:
         self.taken_up, self._changed = id is not None, changed
         self.reports: list[StageReport] = []
         self.server: Server | None = None
+        self.begun = self.done = False  # of the flow that fills it
+        self.error: Exception | None = None  # that ended it
         self._cut: tuple[Diagnosis, AttemptOutcome] | None = None
 
     @property

@@ -15,9 +15,9 @@ from tasks.pure.bisect import Bisection, question
 from tasks.pure.build import DECIDED, SERVING
 from tasks.pure.record import RunRecord
 from tasks.pure.regression import compare_with_history
-from tasks.repeat import recipe_of, records
+from tasks.repeat import recipe_of
 from tasks.resume import check_same
-from tasks.store import read_record
+from tasks.store import read_record, records
 
 __all__ = ["STATE", "bisection", "folder_name", "run_of_commit", "runs_by_id", "to_bisect"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from settings.words import AttemptOutcome, Stage, StageOutcome
 from tasks.deadline import Deadline, pause
-from tasks.host import HostError
+from tasks.host import DeadlinePassed, HostError
 from tasks.pure import cause
 from tasks.pure.record import (
     AccuracyResult,
@@ -25,8 +25,8 @@ from tasks.supervisor import Busy, ExitInfo
 from tasks.watch import Pulse
 
 __all__ = [
-    "StageReport", "Step", "account_for", "check_room", "doomed", "end_server", "exit_text", "gone", "out_of_budget",
-    "reported", "settled", "try_to_end",
+    "StageReport", "Step", "account_for", "check_room", "doomed", "end_server", "exit_text", "gone", "look",
+    "out_of_budget", "reported", "settled", "try_to_end",
 ]  # fmt: skip
 
 
@@ -72,11 +72,26 @@ class Step:
         return StageReport(result, **found)
 
 
+def look(session: Session, server: Server) -> Pulse:
+    """One look at the server. A host that is too busy to answer is asked again for as long as a lease lasts.
+
+    Raises: HostError; DeadlinePassed after that.
+    """
+    patience = Deadline.after(session.target.lease_s)
+    while True:
+        try:
+            return server.watch.look(session.call())
+        except DeadlinePassed as e:
+            if patience.passed:
+                raise
+            log.warning("host.slow", why=str(e))
+
+
 def settled(session: Session, server: Server, *, suspicious: bool) -> Pulse:
     """One look at the server; after a failure several, until it shows a cause or its grace is over."""
     settle = Deadline.after(session.settings.doom_grace_s)
     while True:
-        pulse = server.watch.look(session.call())
+        pulse = look(session, server)
         if not pulse.alive or pulse.fatal or not suspicious or settle.passed:
             return pulse
         pause(session.settings.poll_s, settle)
@@ -120,7 +135,7 @@ def doomed(step: Step, session: Session, server: Server, **found: Any) -> StageR
     """A fatal line stands in the log: give it its grace, end the server, and judge all that was written by then."""
     grace = Deadline.after(session.settings.doom_grace_s)
     while True:
-        pulse = server.watch.look(session.call())
+        pulse = look(session, server)
         if not pulse.alive or pulse.fatal_for_s >= session.settings.doom_grace_s or grace.passed:
             break
         pause(min(session.settings.poll_s, 0.2), grace)

@@ -15,7 +15,18 @@ from settings.target import Target, resolve_path
 from tasks.connect import resolved
 from tasks.deadline import Deadline
 from tasks.host import Completed, DeadlinePassed, Host, HostError
-from tasks.pure.build import Found, Ref, collectable, filled, is_commit, key_of, parse_ref, steps_for, why_not_installed
+from tasks.pure.build import (
+    TOO_LONG,
+    Found,
+    Ref,
+    collectable,
+    filled,
+    is_commit,
+    key_of,
+    parse_ref,
+    steps_for,
+    why_not_installed,
+)
 from tasks.pure.record import Diagnosis, Source
 from tasks.runlog import log
 from tasks.supervisor import marks
@@ -23,6 +34,11 @@ from tasks.supervisor import marks
 __all__ = ["Installed", "NotInstalled", "WantedBuild", "cached_python", "install", "mark_good", "resolve", "same_build"]
 
 _ASK_S = 60.0
+# A step that we lost sight of goes on there: the same one, begun anew, waits for it. No git is at work in its checkout
+# then, and what locks one that was killed has left there would refuse this commit for good.
+_ALONE = (
+    "flock", "-o", "{folder}/.step", "sh", "-c", 'rm -f "$1"/.git/*.lock; shift; exec "$@"', "sh", "{folder}/checkout",
+)  # fmt: skip
 _FREEZE = (
     "import importlib.metadata as m; "
     "print('\\n'.join(sorted({f\"{d.metadata['Name'].lower()}=={d.version}\" for d in m.distributions()})))"
@@ -72,7 +88,8 @@ def _ls_remote(host: Host, ref: str, recipe: Recipe) -> str:
     )  # fmt: skip
     rows = [line.split("\t") for line in asked.out.splitlines() if "\t" in line]
     if asked.exited != 0 or not rows:
-        said = (asked.err.strip().splitlines() or ["it has no such branch or tag"])[-1]
+        unknown = "it has no such branch or tag; a commit is named by all its 40 digits"
+        said = (asked.err.strip().splitlines() or [unknown])[-1]
         raise BadInput(recipe.source, ref, f"cannot be resolved: {said}")
     return max(rows, key=lambda row: row[1].endswith("^{}"))[0]  # an annotated tag: the commit behind it
 
@@ -101,20 +118,22 @@ def install(
         "commit": wanted.commit or "", "spec": wanted.ref.spec,
     }  # fmt: skip
     has_uv = None if cached else host.run(["sh", "-c", "command -v uv"], deadline=deadline).exited == 0
+    note.update(key=wanted.key, ref=wanted.ref.text, commit=wanted.commit, used=time.time())
+    _write(host, folder, note, deadline)  # what fails, or is cut, is collected one day as well
     for step in () if cached else steps_for(recipe, wanted.ref):
         if step.name in note.setdefault("done", []):
             continue
         argv = filled((has_uv and step.uv) or step.argv, places)
-        if failed := _do(host, step, argv, marks(target.state_dir), deadline, keep_log):
+        if failed := _do(host, step, argv, folder, marks(target.state_dir), deadline, keep_log):
             good = _last_good(host, target, deadline)
             now = _freeze(host, places["python"], deadline)
+            _collect(host, target, recipe, wanted.key, deadline)
             return NotInstalled(why_not_installed(step.name, failed.exited, failed.out + failed.err, good, now))
         note["done"].append(step.name)
         _write(host, folder, note, deadline)
     if not cached:
         note.update(complete=True, freeze=_freeze(host, places["python"], deadline))
-    note.update(key=wanted.key, ref=wanted.ref.text, commit=wanted.commit, used=time.time())
-    _write(host, folder, note, deadline)
+        _write(host, folder, note, deadline)
     _collect(host, target, recipe, wanted.key, deadline)
     return Installed(places["python"], cached, tuple(note.get("freeze", ())))
 
@@ -129,16 +148,17 @@ def mark_good(host: Host, target: Target, wanted: WantedBuild, *, deadline: Dead
 
 
 def _do(
-    host: Host, step: RecipeStep, argv: Sequence[str], env: dict[str, str], deadline: Deadline,
+    host: Host, step: RecipeStep, argv: Sequence[str], folder: str, env: dict[str, str], deadline: Deadline,
     keep_log: Callable[[bytes], None],
 ) -> Completed | None:
     """The command's end when it failed. One that takes too long has failed."""
     began = time.monotonic()
     log.info("install.step_started", step=step.name, argv=list(argv))
+    words = (*filled(_ALONE, {"folder": folder}), resolve_path(argv[0], host.home), *argv[1:])
     try:
-        done = host.run(argv, deadline=deadline.sooner(step.limit_s), env={**env, "GIT_TERMINAL_PROMPT": "0"})
+        done = host.run(words, deadline=deadline.sooner(step.limit_s), env={**env, "GIT_TERMINAL_PROMPT": "0"})
     except DeadlinePassed as e:
-        done = Completed(tuple(argv), 124, "", str(e))
+        done = Completed(tuple(argv), TOO_LONG, "", str(e))
     wall_s = round(time.monotonic() - began, 1)
     keep_log(f"$ {' '.join(argv)}\n{done.out}{done.err}[exit {done.exited}, {wall_s} s]\n".encode())
     log.info("install.step_ended", step=step.name, exited=done.exited, wall_s=wall_s)
@@ -159,7 +179,7 @@ def _last_good(host: Host, target: Target, deadline: Deadline) -> list[str]:
 
 def _collect(host: Host, target: Target, recipe: Recipe, using: str, deadline: Deadline) -> None:
     notes = [n for n in _notes(host, target, deadline) if n.get("key")]
-    found = [Found(n["key"], float(n["used"]), n.get("good")) for n in notes]
+    found = [Found(n["key"], float(n["used"]), n.get("good"), bool(n.get("complete"))) for n in notes]
     for key in collectable(found, recipe, using=using):
         log.info("install.collected", key=key)
         host.run(["rm", "-rf", _folder(host, target, key)], deadline=deadline)

@@ -3,14 +3,13 @@
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 import structlog
 
-from settings.source import BadInput
 from tasks.deadline import Deadline
-from tasks.host import HostError
 from tasks.supervisor import Supervisor
 
 __all__ = ["Lease"]
@@ -68,8 +67,9 @@ class Lease:
                     break
                 self._over = Deadline(asked_at + self._lease_s, self._clock)  # from the asking: the reply came later
                 wait_s = every_s
-            except (HostError, BadInput) as e:  # BadInput: a key file that was moved while the run went on
-                log.warning("lease.not_renewed", left_s=round(self._over.left_s, 1), why=str(e))
+            except Exception as e:  # noqa: BLE001 - e.g. a key file that was moved, no thread left: who renews lives on
+                with suppress(Exception):
+                    log.warning("lease.not_renewed", left_s=round(self._over.left_s, 1), why=f"{e}" or repr(e))
                 if supervisor is not None:
                     supervisor.host.close()
                 supervisor, wait_s = None, min(1.0, every_s / 4)

@@ -117,10 +117,11 @@ def _say_last_word(session: Session, patience_s: float) -> None:
                 session.supervisor.ask_to_stop(session.running, deadline=Deadline.after(_LAST_WORD_S))
         except (HostUnreachable, HostLost, DeadlinePassed):
             raise
-        except HostError as e:  # it answers, e.g. that its disk is full: a release writes nothing
+        except (HostError, BadInput) as e:  # it answers, e.g. that its disk is full: a release writes nothing
             log.warning("server.not_stopped", why=str(e))
         session.supervisor.release(deadline=Deadline.after(patience_s))
-    except HostError as e:
+        session.may_be_kept = False
+    except (HostError, BadInput) as e:  # BadInput: its python is gone, or our key file
         log.warning("host.lost", while_="leaving", why=str(e), then=f"the lease of {session.target.lease_s} s ends it")
 
 

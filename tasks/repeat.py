@@ -1,6 +1,5 @@
 """Asks, before a nightly run takes the host, whether it would only repeat the last one."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from settings.inputs import Inputs
@@ -14,9 +13,9 @@ from tasks.probe import probe
 from tasks.pure.build import last_run, unchanged
 from tasks.pure.record import LadderRef, RunRecord
 from tasks.resume import target_ref
-from tasks.store import read_record
+from tasks.store import records
 
-__all__ = ["recipe_of", "records", "resolve_and_compare"]
+__all__ = ["recipe_of", "resolve_and_compare"]
 
 
 def recipe_of(target: Target) -> Recipe:
@@ -24,15 +23,6 @@ def recipe_of(target: Target) -> Recipe:
     if target.recipe is None:
         raise BadInput(target.name, "recipe", "is not set in the target, so no build can be installed there by --ref")
     return load_recipe(target.recipe)
-
-
-def records(root: Path) -> Iterator[RunRecord]:
-    """All records that can be read, the newest first."""
-    for path in sorted(root.glob("*/record.json"), reverse=True):
-        try:
-            yield read_record(path)
-        except BadInput:  # another release's, or damaged: it is no reason not to run
-            continue
 
 
 def resolve_and_compare(inputs: Inputs, recipe: Recipe, ref: str, root: Path) -> tuple[WantedBuild, RunRecord | None]:

@@ -8,7 +8,7 @@ from settings.target import Target
 from tasks.chosen import run_folder
 from tasks.pure.record import Asked, RunRecord, TargetRef
 from tasks.pure.resume import other_inputs
-from tasks.store import read_record
+from tasks.store import read_record, records
 
 __all__ = ["anywhere", "asked", "check_same", "run_of_flow", "target_ref", "to_resume"]
 
@@ -24,11 +24,8 @@ def to_resume(root: Path, name: str) -> tuple[Path, RunRecord, Asked]:
 
 def run_of_flow(root: Path, flow_run: str) -> str | None:
     """The run that a Prefect flow run began, when this is a re-run of it."""
-    for path in sorted(root.glob("*/record.json"), reverse=True):
-        record = read_record(path)
-        if record.asked and record.asked.flow_run == flow_run:
-            return str(path.parent)
-    return None
+    began = (r for r in records(root) if r.asked and r.asked.flow_run == flow_run)
+    return next((str(root / r.run_id) for r in began), None)
 
 
 def check_same(folder: Path, record: RunRecord, inputs: Inputs) -> None:

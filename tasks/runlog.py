@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping, MutableMapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
@@ -66,7 +67,11 @@ class RunLog:
         if name in MILESTONES:
             facts = {k: v for k, v in event.items() if k not in ("event", "level", "at", "run_id")}
             for listener in self._listeners:
-                listener(name, facts)
+                try:
+                    listener(name, facts)
+                except Exception as e:  # noqa: BLE001 - who only hears of the work does not end it, and hears no more
+                    self._listeners = tuple(other for other in self._listeners if other is not listener)
+                    log.warning("listener.lost", why=f"{type(e).__name__}: {e}")
         return event
 
     def _clean(self, _logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -77,7 +82,8 @@ class RunLog:
         """The sink of structlog: one line to the file, whole, whichever thread it comes from."""
         with self._lock:
             if self._file:
-                self._file.write(line + "\n")
-                self._file.flush()
+                with suppress(OSError):  # a full disk: the record, which is the run's word, says so
+                    self._file.write(line + "\n")
+                    self._file.flush()
 
     debug = warning = error = info

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import httpx
 
+from settings.source import BadInput
 from settings.suite import BenchProfile, DecodeSuite
 from settings.words import Verdict
 from tasks.deadline import Deadline
@@ -72,7 +73,7 @@ class Sampler:
                 profile = self._beside
                 if profile is not None and self._is_bad(profile, again=False) and self._found.bad is None:
                     self._is_bad(profile, again=True)
-        except HostError as e:  # the load itself meets it too, and says so
+        except (HostError, BadInput) as e:  # the load itself meets it too, and says so
             log.warning("host.lost", while_="sampling", why=str(e))
 
     def _is_bad(self, profile: BenchProfile, *, again: bool) -> bool:

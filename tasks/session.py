@@ -69,6 +69,7 @@ class Session:
     accuracy: tuple[AccuracyGate, Questions] | None = None  # where the ladder names that gate
     rival: LoadSummary | None = None  # what a variation must beat
     kept: bool = False  # the server outlives this run, and the lock with it
+    may_be_kept: bool = False  # that was asked for, and what came of it is not known
     taken_up: str | None = None  # id of an earlier attempt whose server still runs, or died unseen
 
     def call(self) -> Deadline:

@@ -17,6 +17,7 @@ from tasks.faults import (
     end_server,
     exit_text,
     gone,
+    look,
     out_of_budget,
     reported,
     settled,
@@ -81,7 +82,7 @@ def wait_ready(session: Session, server: Server) -> StageReport:
     """Until the server answers after its own warm-up, is doomed or gone, goes silent, or takes too long."""
     step = Step(Stage.READY, server.n, server.rung)
     while True:
-        pulse = server.watch.look(session.call())
+        pulse = look(session, server)
         session.show(_progress(server, Stage.READY, pulse))
         if not pulse.alive:
             return gone(step, session, server, pulse)
@@ -138,7 +139,10 @@ def stop(session: Session, server: Server) -> StageReport:
 
 def keep(session: Session) -> bool:
     """Drop the lease, so that the server outlives the run. False: the host is not ours any more."""
-    return session.supervisor.keep(deadline=session.call())
+    session.may_be_kept = True
+    session.kept = session.supervisor.keep(deadline=session.call())
+    session.may_be_kept = False
+    return session.kept
 
 
 # --- what the steps share -------------------------------------------------------------------------------------------

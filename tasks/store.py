@@ -16,7 +16,7 @@ from tasks.pure.record import RawFile, RunRecord
 from tasks.pure.redact import Redactor
 from tasks.pure.report import report
 
-__all__ = ["RunFolder", "newest_run", "read_record", "replace", "runs_root"]
+__all__ = ["RunFolder", "newest_run", "read_record", "records", "replace", "runs_root"]
 
 _LONGEST_LINE = 64 * 1024  # a line without end is not looked at as a whole
 
@@ -155,3 +155,12 @@ def read_record(folder: Path) -> RunRecord:
     except ValidationError as e:
         first = e.errors(include_url=False)[0]
         raise BadInput(path, ".".join(map(str, first["loc"])), f"is no record of schema 1: {first['msg']}") from e
+
+
+def records(root: Path) -> Iterator[RunRecord]:
+    """All records that can be read, the newest first."""
+    for path in sorted(root.glob("*/record.json"), reverse=True):
+        try:
+            yield read_record(path)
+        except BadInput:  # another release's, or damaged: it is no reason not to run
+            continue

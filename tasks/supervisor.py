@@ -30,6 +30,7 @@ __all__ = [
     "marks",
 ]
 
+_SCRIPT = Path(remote.__file__).read_bytes()  # once: a checkout may be updated under a running flow
 _WAIT_S = 20.0  # longest wait inside one remote command: a lost connection then costs no more than this
 _AGAIN_S = 0.3
 _TAIL = 10
@@ -161,7 +162,6 @@ class Supervisor:
         self.owner = owner if lease_s is not None else f"kept:{run_id}"
         self._state_dir, self._python = state_dir, python
         self._uploaded = False
-        self._script = Path(remote.__file__).read_bytes()  # once: a checkout may be updated under a running flow
 
     @property
     def state_dir(self) -> str:
@@ -270,10 +270,9 @@ class Supervisor:
 
     def _upload(self, deadline: Deadline) -> str:
         """The script's path on the host: the name carries its content, so that an old one is never used by mistake."""
-        content = self._script
-        path = f"{self.state_dir}/supervisor-{hashlib.sha256(content).hexdigest()[:12]}.py"
-        if not self._uploaded and self.host.read(path, 0, 1, deadline=deadline).size != len(content):
-            self.host.put(content, path, deadline=deadline, mode=0o700)
+        path = f"{self.state_dir}/supervisor-{hashlib.sha256(_SCRIPT).hexdigest()[:12]}.py"
+        if not self._uploaded and self.host.read(path, 0, 1, deadline=deadline).size != len(_SCRIPT):
+            self.host.put(_SCRIPT, path, deadline=deadline, mode=0o700)
         self._uploaded = True
         return path
 

@@ -8,6 +8,7 @@ from typing import Literal
 from settings.ladder import Base, Default, Edge, Ladder, Rung
 from settings.ladder_check import GATES
 from settings.words import AttemptOutcome, RunOutcome, Stage
+from tasks.pure.build import DECIDED
 from tasks.pure.comparison import Comparison, Finding
 from tasks.pure.history import winner_of
 from tasks.pure.record import Attempt, RunRecord
@@ -21,9 +22,7 @@ __all__ = [
 ]  # fmt: skip
 
 Answer = Literal["good", "bad", "skip"]
-_TELLS_NOTHING = frozenset(
-    {RunOutcome.RUNNING, RunOutcome.CANCELLED, RunOutcome.HOST_BUSY, RunOutcome.HOST_LOST, RunOutcome.BUDGET}
-)
+_TELLS_NOTHING = frozenset(RunOutcome) - DECIDED - {RunOutcome.ERROR}
 
 
 class Commit(Value):
@@ -94,7 +93,7 @@ def _of_rung(bad: RunRecord, finding: Finding) -> Question | str:
     last = _failing(bad, rung)
     if last.outcome is AttemptOutcome.SKIPPED:
         until = Stage.READY  # where the build can say it, that it starts is the answer
-    elif last.failed_stage in (None, Stage.PREFLIGHT):
+    elif last.failed_stage is None:
         return f"{rung} failed before anything was launched: {finding.now}"
     else:
         until = last.failed_stage if last.failed_stage in GATES else Stage.READY
@@ -120,8 +119,8 @@ def narrowed(ladder: Ladder, bad: RunRecord, asked: Question) -> Ladder:
 
 def judge_probe(run: RunRecord, asked: Question) -> tuple[Answer, str] | None:
     """What a commit's run says of it. None: nothing, through no fault of the commit; it is to be run again."""
-    refused = any(a.failed_stage is Stage.PREFLIGHT for a in run.attempts)  # a port or a GPU was taken
-    if run.outcome in _TELLS_NOTHING or refused or (run.halt is not None and run.halt.by == "host"):
+    refused = run.halt is not None and run.halt.by == "preflight"  # e.g. a flag that the commit does not know
+    if run.obstacle or run.outcome in _TELLS_NOTHING or (run.outcome is RunOutcome.ERROR and not refused):
         return None
     if run.source and run.source.diagnosis:
         return "skip", f"could not be built: {run.source.diagnosis.means}"

@@ -13,6 +13,7 @@ from tasks.pure.record import Diagnosis, Evidence, RunRecord
 __all__ = [
     "DECIDED",
     "SERVING",
+    "TOO_LONG",
     "Found",
     "Ref",
     "collectable",
@@ -44,6 +45,16 @@ _BLAME = tuple(
         r"No module named '([\w]+)",
     )
 )
+TOO_LONG = 124  # as timeout(1) says it
+_NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded|ENOSPC")
+_AWAY = re.compile(
+    r"Temporary failure in name resolution|Name or service not known|Could not resolve host|dns error"
+    r"|NewConnectionError|Failed to establish a new connection|Connection (?:refused|reset|timed out|aborted)"
+    r"|Network is unreachable|No route to host|Read timed out|ReadTimeout|Max retries exceeded|operation timed out"
+    r"|error sending request|(?:HTTP error|status code|returned error:?|Server Error[^\n]*) \(?5\d\d"
+    r"|\b5\d\d (?:Server Error|Bad Gateway|Service Unavailable|Gateway Time-?out)"
+)
+_NOTHING_FOUND = re.compile(r"\(from versions: none\)")  # what pip says of any package when its index is away
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +73,7 @@ class Found:
     key: str
     used: float
     good: float | None = None  # UNIX time at which it last served
+    complete: bool = True  # False: its install failed, or was cut
 
 
 def parse_ref(text: str, recipe: Recipe) -> Ref:
@@ -98,13 +110,13 @@ def filled(argv: Iterable[str], places: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def collectable(found: Iterable[Found], recipe: Recipe, *, using: str) -> list[str]:
-    """The environments that may go: all but the newest ones, the one in use, and the last good one."""
+    """The environments that may go: all but the newest complete ones, the one in use, and the last good one."""
     newest = sorted(found, key=lambda f: f.used, reverse=True)
     good = max((f for f in newest if f.good is not None), key=lambda f: f.good or 0.0, default=None)
     stay = {using, *([good.key] if good else ())}
-    room = max(0, recipe.keep - len(stay))
-    others = [f.key for f in newest if f.key not in stay]
-    return others[room:]
+    room = max(0, recipe.keep - sum(f.complete for f in newest if f.key in stay))
+    others = [f.key for f in newest if f.complete and f.key not in stay]
+    return [f.key for f in newest if not f.complete and f.key != using] + others[room:]
 
 
 def moved(good: Iterable[str], now: Iterable[str]) -> list[str]:
@@ -115,7 +127,13 @@ def moved(good: Iterable[str], now: Iterable[str]) -> list[str]:
 
 
 def why_not_installed(step: str, exited: int, said: str, good: Sequence[str], now: Sequence[str]) -> Diagnosis:
-    """Which dependency it was: the one that the installer blames; else what moved since the last good build."""
+    """Which dependency it was: the one that the installer blames; else what moved since the last good build.
+
+    A full disk, a network that is away and a step that took too long are the host's, and no dependency's: `action` is
+    then `retry_same`, or `kind` is `disk`.
+    """
+    if hosts := _of_the_host(step, exited, said):
+        return hosts
     line, text, name = _blamed(said)
     was = dict(pin.partition("==")[::2] for pin in good)
     changes = moved(good, now) if good and now else []
@@ -135,6 +153,29 @@ def why_not_installed(step: str, exited: int, said: str, good: Sequence[str], no
     )  # fmt: skip
 
 
+def _of_the_host(step: str, exited: int, said: str) -> Diagnosis | None:
+    lines = list(enumerate(said.splitlines(), 1))
+    full = next(((n, line) for n, line in lines if _NO_ROOM.search(line)), None)
+    away = next(((n, line) for n, line in lines if _AWAY.search(line)), None)
+    if away and _blamed(said)[2] is not None and not _NOTHING_FOUND.search(said):
+        away = None  # it came back, and the installer got on to a package
+    if full:
+        what, cure = "no room is left there", "make room on the host, then run again"
+    elif away:
+        what, cure = "the network, or who should answer there, was away", "run again when it is back"
+    elif exited == TOO_LONG:
+        what, cure = "it took too long", "run again, or give the step a higher `limit_s` in the recipe"
+    else:
+        return None
+    line, text = full or away or (None, "")
+    return Diagnosis(
+        kind="disk" if full else "unknown", phase=Phase.ARGS, component=Component.HOST, stage=Stage.PREFLIGHT,
+        action=Action.STOP if full else Action.RETRY_SAME,
+        evidence=Evidence(line=line, text=text.strip(), file="install.log"),
+        means=f"the install stopped at '{step}': {what}", try_=cure, source="the installer",
+    )  # fmt: skip
+
+
 def _blamed(said: str) -> tuple[int | None, str, str | None]:
     """Line number, line and package of the first line that blames one; else the last line that says anything."""
     lines = said.splitlines()
@@ -148,10 +189,14 @@ def _blamed(said: str) -> tuple[int | None, str, str | None]:
 
 
 def last_run(records: Iterable[RunRecord], *, target: str, ladder: str) -> RunRecord | None:
-    """The newest run of this target and ladder that came to a decision; `records` come newest first."""
+    """The newest run of this target and ladder that came to a decision on its build; `records` come newest first.
+
+    None such where something of the host was in the way, or where A/B/A says that it was not the code.
+    """
     nights = (r for r in records if r.confirms is None)
     same = (r for r in nights if r.target == target and r.ladder.name == ladder and r.outcome in DECIDED)
-    return next(same, None)
+    code = (r for r in same if r.confirmed is None or r.confirmed.verdict == "code")
+    return next((r for r in code if r.obstacle is None), None)
 
 
 def unchanged(last: RunRecord, now: RunRecord) -> bool:

@@ -73,6 +73,8 @@ def _judge(record: RunRecord, good: RunRecord, a: RunRecord | None, b: RunRecord
 
 def _undecided(run: RunRecord) -> str | None:
     """Why nothing can be said of this run's build."""
+    if run.obstacle:
+        return f"met the host, not the code: {run.obstacle}"
     if run.compared is None:
         return f"came to no decision ({run.outcome}" + (f": {run.halt.reason})" if run.halt else ")")
     if run.role == "A" and run.source and run.source.diagnosis:

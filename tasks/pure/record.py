@@ -358,3 +358,14 @@ class RunRecord(Value):
     role: Literal["A", "B", "bisect"] | None = None  # in that: the last good build, the same build, a commit between
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
+
+    @property
+    def obstacle(self) -> str | None:
+        """What of the host stood in the way of an install or a launch: it says nothing of the build or of a rung."""
+        found = self.source.diagnosis if self.source else None
+        if found is not None:
+            return (found.means or found.kind) if found.kind == "disk" or found.action is Action.RETRY_SAME else None
+        last = self.attempts[-1] if self.attempts else None
+        if last is None or last.diagnosis is None or last.failed_stage is not Stage.PREFLIGHT:
+            return None
+        return last.diagnosis.means or last.diagnosis.kind

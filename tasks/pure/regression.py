@@ -66,10 +66,14 @@ def signature(found: Diagnosis | None) -> str:
 
 
 def rungs_of(run: RunRecord) -> dict[str, str]:
-    """By rung that was met: "passed", why it was skipped, or the signature of its last failure."""
+    """By rung that was met: "passed", why it was skipped, or the signature of its last failure.
+
+    One that was not launched since the host was in the way was not met.
+    """
     states: dict[str, str] = {}
     for a in run.attempts:
-        if a.variation is None and a.outcome is not AttemptOutcome.ABORTED and states.get(a.rung) != "passed":
+        met = a.outcome is not AttemptOutcome.ABORTED and a.failed_stage is not Stage.PREFLIGHT
+        if a.variation is None and met and states.get(a.rung) != "passed":
             states[a.rung] = _state(a)
     return states
 

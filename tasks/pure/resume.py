@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from settings.words import AttemptOutcome, RunOutcome
+from settings.words import AttemptOutcome, RunOutcome, Stage
 from tasks.pure.record import Attempt, Build, RunRecord, TargetRef
 
 __all__ = ["decisive", "other_build", "other_inputs", "reopened", "unseen_end"]
@@ -46,10 +46,14 @@ def unseen_end(attempts: Sequence[Attempt]) -> Attempt | None:
 
 
 def decisive(attempts: Sequence[Attempt], *, serves: bool) -> list[Attempt]:
-    """The earlier attempts that the next move rests on: what we ended ourselves says nothing of its rung.
+    """The earlier attempts that the next move rests on: what we ended ourselves, or what the host was in the way of,
+    says nothing of its rung.
 
     `serves`: the server of the last one still runs. A pass counts only as long as it does.
     """
-    counting = [a for a in attempts if a.outcome in (AttemptOutcome.FAILED, AttemptOutcome.SKIPPED)]
+    counting = [
+        a for a in attempts
+        if a.outcome in (AttemptOutcome.FAILED, AttemptOutcome.SKIPPED) and a.failed_stage is not Stage.PREFLIGHT
+    ]
     passed = bool(attempts) and attempts[-1].outcome is AttemptOutcome.PASSED
     return [*counting, attempts[-1]] if serves and passed else counting

@@ -75,8 +75,8 @@ class Machine:
     def begin(self, *words: str) -> subprocess.Popen[str]:
         """The same, not waited for; in a session of its own."""
         return subprocess.Popen(
-            [BRINGUP, *words], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            start_new_session=True,
+            ["env", "--default-signal", BRINGUP, *words],  # under nohup, or begun with `&`, we may ignore some
+            env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
 
     def newest(self) -> Path:

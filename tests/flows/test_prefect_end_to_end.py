@@ -33,6 +33,7 @@ from tests.postgres import postgres_running
 pytestmark = [pytest.mark.prefect, pytest.mark.timeout(420)]
 
 AWAY_S = 10.0
+AWAY_FOR_MINUTES_S = 130.0   # longer than the client of Prefect 3.9.1 tries: 2 + 4 + 8 + 16 + 32 s
 PASSWORD = "bringup:open-sesame"
 
 # Each stage of a run, one of them in the ordinary suite.
@@ -231,6 +232,23 @@ def test_a_server_that_is_away_in_mid_run_costs_the_run_nothing(apart: Prefect, 
     record = host.record()
     assert (RunOutcome.SERVING, ["passed"]) == (record.outcome, [a.outcome.value for a in record.attempts])
     until(lambda: not host.left(), within_s=LEASE_S + 60)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("stage", ["ready", "stop"])
+def test_a_server_that_is_away_for_minutes_costs_only_pages(apart: Prefect, tmp_path: Path, stage: str) -> None:
+    """Prefect's client gives up after a minute: at the end of the attempt, or at that of the run."""
+    run_id, host = _in_the_middle(apart, tmp_path, stage)
+    _kill_server(apart)
+    pause(AWAY_FOR_MINUTES_S, Deadline.after(AWAY_FOR_MINUTES_S))
+    with serving(apart.env):
+        until(lambda: host.record().ended_at is not None, within_s=300)
+        until(lambda: apart.state(run_id)[0] in ENDED, within_s=300)
+        assert ("COMPLETED", "Serving") == apart.state(run_id)
+    record = host.record()
+    assert (RunOutcome.SERVING, ["passed"]) == (record.outcome, [a.outcome.value for a in record.attempts])
+    assert [] == host.left()
 
 
 def test_worker_database_and_server_lost_one_after_the_other_cost_the_run_nothing(tmp_path: Path) -> None:

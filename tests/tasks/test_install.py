@@ -92,6 +92,22 @@ def test_a_cut_install_goes_on_with_the_step_that_was_cut(place: Place, reposito
     assert (1, 2) == (place.said.count(b"git clone"), place.said.count(b"$ cat"))
 
 
+def test_a_step_waits_for_one_that_we_lost_sight_of_and_minds_no_lock_of_a_killed_git(
+    place: Place, repository: Path, tmp_path: Path
+) -> None:
+    there = tmp_path / "dependency"
+    how = recipe(repository, "sh", "-c", f"cat {there} && git -C {{checkout}} checkout --quiet --force main")
+    wanted = resolve(place.host, "main", how)
+    assert isinstance(place.install(how, wanted), NotInstalled)
+    folder = place.state / "envs" / wanted.key
+    (folder / "checkout/.git/index.lock").touch()
+    lost = subprocess.Popen(["flock", folder / ".step", "sh", "-c", f"echo begun; sleep 1; touch {there}"], stdout=-1)
+    assert lost.stdout is not None
+    lost.stdout.readline()
+    assert isinstance(place.install(how, wanted), Installed), place.said
+    lost.communicate()
+
+
 def test_a_failed_install_names_what_moved_and_leaves_the_last_good_one(place: Place, repository: Path) -> None:
     how = recipe(repository)
     good = resolve(place.host, "main", how)
@@ -117,6 +133,12 @@ def test_old_builds_go_and_the_last_good_one_stays(place: Place, repository: Pat
         if n == 0:
             mark_good(place.host, place.target, wanted, deadline=Deadline.after(5))
     assert {keys[0], keys[3]} == place.keys
+    bad = recipe(repository, "false")
+    assert isinstance(place.install(bad, resolve(place.host, "main", bad)), NotInstalled)
+    _git(repository, "commit", "--quiet", "--allow-empty", "-m", "after a night that failed")
+    last = resolve(place.host, "main", how)
+    assert isinstance(place.install(how, last), Installed)
+    assert {keys[0], last.key} == place.keys
 
 
 def _git(repository: Path, *words: str) -> str:

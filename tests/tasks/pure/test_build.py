@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from settings.recipe import Recipe, RecipeStep
-from settings.words import RunOutcome
+from settings.words import Action, AttemptOutcome, Phase, RunOutcome, Stage
 from tasks.pure.build import (
+    TOO_LONG,
     Found,
     Ref,
     collectable,
@@ -21,7 +22,8 @@ from tasks.pure.build import (
     unchanged,
     why_not_installed,
 )
-from tasks.pure.record import Build, HostSummary, LadderRef, RunRecord
+from tasks.pure.comparison import Confirmation
+from tasks.pure.record import Attempt, Build, Diagnosis, HostSummary, LadderRef, RunRecord, Source
 
 RECIPE = Recipe(
     source="https://example.org/x.git", package="sglang", keep=2,
@@ -68,6 +70,12 @@ def test_the_last_good_build_outlives_newer_bad_ones() -> None:
     assert {"older-good", "bad1", "bad2"} == set(collectable([*found, Found("new", 4)], RECIPE, using="new"))
 
 
+def test_what_was_never_complete_goes_first_and_takes_no_place() -> None:
+    found = [Found("good", 1, good=1), Found("older", 2), Found("cut", 3, complete=False)]
+    assert ["cut"] == collectable([*found, Found("failed", 4, complete=False)], RECIPE, using="failed")
+    assert ["cut", "older"] == collectable([*found, Found("new", 4)], RECIPE, using="new")
+
+
 @given(st.lists(st.tuples(st.floats(0, 9), st.none() | st.floats(0, 9)), max_size=8), st.integers(1, 4))
 def test_the_last_good_one_and_the_one_in_use_always_stay(builds: list[tuple[float, float | None]], keep: int) -> None:
     found = [Found(str(n), used, good) for n, (used, good) in enumerate(builds)]
@@ -90,6 +98,8 @@ def test_the_last_good_one_and_the_one_in_use_always_stay(builds: list[tuple[flo
         ("  x Failed to build `deep-gemm==1.0`", "deep-gemm"),
         ("ModuleNotFoundError: No module named 'setuptools_scm'", "setuptools_scm"),
         ("fatal: unable to access", None),
+        ("Retrying after connection broken by 'NewConnectionError'\nERROR: Failed building wheel for outlines_core",
+         "outlines_core"),
     ],
 )
 def test_the_dependency_that_the_installer_blames_is_named(said: str, name: str | None) -> None:
@@ -99,6 +109,27 @@ def test_the_dependency_that_the_installer_blames_is_named(said: str, name: str 
     assert ("unknown" if name is None else "version_mismatch") == found.kind
     assert (found.evidence.line or 0) > 1
     assert {"sgl-kernel": "0.9.1", "torch": "2.8.0"}.get(name or "") == found.value
+
+
+@pytest.mark.parametrize(
+    ("said", "exited", "kind", "action"),
+    [
+        ("OSError: [Errno 28] No space left on device\nERROR: Failed building wheel for torch", 1, "disk", Action.STOP),
+        ("fatal: unable to access 'https://h/': Could not resolve host: h", 128, "unknown", Action.RETRY_SAME),
+        ("fatal: unable to access 'https://h/': The requested URL returned error: 503", 128, "unknown",
+         Action.RETRY_SAME),
+        ("WARNING: Retrying after connection broken by 'NewConnectionError(...)': /simple/torch/\n"
+         "ERROR: Could not find a version that satisfies the requirement torch (from versions: none)\n"
+         "ERROR: No matching distribution found for torch", 1, "unknown", Action.RETRY_SAME),
+        ("error: Failed to fetch: `https://h/simple/torch/`\n  Caused by: error sending request for url", 2, "unknown",
+         Action.RETRY_SAME),
+        ("`uv pip install x` was not through before its deadline", TOO_LONG, "unknown", Action.RETRY_SAME),
+    ],
+)  # fmt: skip
+def test_an_outage_accuses_no_dependency_and_no_commit(said: str, exited: int, kind: str, action: Action) -> None:
+    found = why_not_installed("install", exited, said, ["torch==2.8.0"], [])
+    assert (kind, action, None) == (found.kind, found.action, found.flag)
+    assert record(source=Source(ref="main", folder="k", diagnosis=found)).obstacle
 
 
 def test_what_moved_is_told_with_both_versions() -> None:
@@ -124,5 +155,17 @@ def test_a_run_repeats_the_last_only_where_nothing_changed() -> None:
 
 def test_a_run_that_came_to_no_decision_is_no_last_run() -> None:
     lost = record(outcome=RunOutcome.HOST_LOST)
+    busy = Diagnosis(kind="gpu_busy", phase=Phase.ARGS, means="pid 7 holds 70 GB")
+    refused = Attempt(
+        n=1, id="1", rung="auto", outcome=AttemptOutcome.FAILED, failed_stage=Stage.PREFLIGHT, diagnosis=busy
+    )
+    night = record(run_id="night")
+    for other in (
+        record(outcome=RunOutcome.STOPPED, attempts=(refused,)),
+        *(record(confirmed=Confirmation(verdict=v, why="")) for v in ("noise", "host", "unclear")),
+    ):
+        assert night == last_run([other, night], target="t", ladder="l")
+    code = record(confirmed=Confirmation(verdict="code", why=""))
+    assert code == last_run([code, night], target="t", ladder="l")
     assert record().ladder == getattr(last_run([lost, record()], target="t", ladder="l"), "ladder", None)
     assert None is last_run([lost, record(target="other")], target="t", ladder="l")

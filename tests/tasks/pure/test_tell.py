@@ -90,9 +90,11 @@ def test_a_number_alarms_on_its_first_night_and_not_on_each() -> None:
     first = news(slow(20), [run("serving", 19)])
     assert first is not None
     assert "regressed" == first.event
-    assert (
-        "Worse than in run18: chat at 16: output_tokens_per_s 800 -> 640 tok/s (-20%). Evidence: bringup compare run20."
-    ) in first.payload["text"]
+    assert first.payload["text"].endswith(
+        "It served last on 2026-11-19 02:00 UTC with build sglang 191919191919 (run19). Worse than in run18: chat at "
+        "16: output_tokens_per_s 800 -> 640 tok/s (-20%). To do: run it once more: bringup run --target gpu8. "
+        "Evidence: bringup compare run20."
+    )
     second = news(slow(20), [slow(19), run("serving", 18)])
     assert "serving" == (second and second.event)
     other = news(slow(20, SLOW, SLOW.model_copy(update={"what": "chat at 64"})), [slow(19)])
@@ -112,6 +114,59 @@ def test_noise_leaves_the_build_before_good_and_the_next_night_untold() -> None:
     assert "serving" == (after and after.event)
     again = news(run("exhausted", 20), [run("exhausted", 19, confirmed=noise), run("serving", 18)])
     assert "regressed" == (again and again.event)
+
+
+BROKE = Finding(
+    kind="branch", what="rung bf16", direction="worse", was="passed", now="oom_kv (kv) in ready", said="rung bf16 broke"
+)
+SOURCE = Source(ref="main", commit="c" * 40, folder="k")
+MEANWHILE = f"until then run the last good one: --ref {'c' * 40}"
+
+
+def broken(verdict: str | None, *found: Finding, **changes: object) -> RunRecord:
+    confirmed = verdict and Confirmation.model_validate(
+        {"verdict": verdict, "why": "so it is", "moved": ("torch 2.8 -> 2.9",)}
+    )
+    compared = Comparison(last_good="run18", nights=9, findings=found)
+    return run("exhausted", 20, source=SOURCE, compared=compared, confirmed=confirmed or None, **changes)
+
+
+@pytest.mark.parametrize(
+    ("record", "to_do"),
+    [
+        (broken("code", BROKE), f"find the commit: bringup bisect run20; {MEANWHILE}"),
+        (broken("code"), f"Take another KV dtype; {MEANWHILE}"),
+        (
+            broken("host", BROKE),
+            "look at gpu8 itself (driver, clocks, temperature, other users): the code did not do it",
+        ),
+        (broken("noise", BROKE), ""),
+        (broken("unclear"), f"run it once more: bringup run --target gpu8 --ref {'c' * 40} --force --confirm"),
+        (broken(None, BROKE), "Take another KV dtype."),
+    ],
+)  # fmt: skip
+def test_what_to_do_follows_from_the_verdict(record: RunRecord, to_do: str) -> None:
+    found = news(record, [run("serving", 19, source=SOURCE)])
+    assert found is not None
+    assert to_do == found.payload["to_do"]
+    assert (f"To do: {to_do.rstrip('.')}." in found.payload["text"]) == bool(to_do)
+    assert ("Moved: torch 2.8 -> 2.9." in found.payload["text"]) == (record.confirmed is not None)
+
+
+def test_the_cause_is_that_of_the_rung_that_broke_and_not_of_one_that_always_fails() -> None:
+    oom = Diagnosis(kind="oom_kv", phase=Phase.KV_ALLOC, means="No room for the cache.", try_="Take less.")
+    failed = Attempt(n=2, id="2", rung="bf16", outcome=AttemptOutcome.FAILED, diagnosis=oom)
+    found = news(broken(None, BROKE, attempts=(*run("exhausted", 20).attempts, failed)), [run("serving", 19)])
+    assert found is not None
+    assert ("oom_kv", "Take less.") == (found.payload["cause"], found.payload["to_do"])
+
+
+def test_what_recovered_says_how_long_it_was_bad() -> None:
+    nights = [run("exhausted", 19), run("stopped", 18), run("serving", 17), run("exhausted", 16)]
+    found = news(run("serving", 20), nights)
+    assert found is not None
+    assert ("recovered", "2026-11-18 02:00 UTC") == (found.event, found.payload["since"])
+    assert "It had not served since 2026-11-18 02:00 UTC (run18)." in found.payload["text"]
 
 
 def test_a_run_that_confirms_another_is_no_night() -> None:
