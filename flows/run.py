@@ -269,7 +269,7 @@ class Run:
     def _untold(self, book: Book, error: Exception, keep: bool) -> None:
         """An error of the attempt goes on. One of Prefect, whose server is away for minutes, costs only its page."""
         if book.error is not None:
-            raise book.error from error
+            raise book.error
         if signal_behind(error) is not None or (book.begun and not book.done):
             raise error
         log.warning("attempt.not_told", why=f"{type(error).__name__}: {error}")

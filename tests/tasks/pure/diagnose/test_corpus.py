@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ AFTERMATH = (
 )
 
 
+@lru_cache(maxsize=512)
 def verdict(fresh: Fresh, log: bytes) -> tuple[str, int | None]:
     diagnoser = fresh()
     diagnoser.feed(log)
@@ -68,8 +70,8 @@ def test_every_label_is_met_and_no_healthy_log_is_called_broken(fresh: Fresh, la
 
 @pytest.mark.parametrize("size", [1, 61, 4096])
 def test_no_chunking_changes_a_verdict(fresh: Fresh, labelled: Any, size: int) -> None:
-    some = [c for c in labelled if len(c.log) < (6_000 if size == 1 else LARGE)]
-    for case in some:
+    some = [c for c in labelled if len(c.log) < (4_000 if size == 1 else LARGE)]
+    for case in some if size == 1 else some[size % 2 :: 2]:
         diagnoser = fresh()
         for at in range(0, len(case.log), size):
             diagnoser.feed(case.log[at : at + size])
@@ -140,8 +142,9 @@ def test_no_benign_line_makes_a_healthy_log_sick(fresh: Fresh, labelled: Any, ba
         if "Load weight begin" in line or "Load weight end" in line or "fired up" in line
     ]
     alarms = []
-    for line in tomllib.loads((CORPUS / "benign.toml").read_text(encoding="utf-8"))["lines"]:
-        for place in (0, at[0] + 1, at[-2] + 1, at[-1] - 1, at[-1] + 1, at[-1] + 4, len(healthy) - 1):
+    places = (0, at[0] + 1, at[-2] + 1, at[-1] - 1, at[-1] + 1, at[-1] + 4, len(healthy) - 1)
+    for n, line in enumerate(tomllib.loads((CORPUS / "benign.toml").read_text(encoding="utf-8"))["lines"]):
+        for place in (places[(n + turn) % len(places)] for turn in (0, 2, 4)):
             log = "\n".join([*healthy[:place], line, *healthy[place:]])
             if (kind := verdict(fresh, log.encode())[0]) != "none":
                 alarms.append((kind, place, line))
@@ -154,8 +157,11 @@ def test_a_healthy_log_may_end_anywhere_once_it_serves(fresh: Fresh, labelled: A
             continue
         lines = case.log.split(b"\n")
         ready = max(i for i, line in enumerate(lines) if b"fired up" in line)
-        for end in range(ready + 1, len(lines)):
-            assert (case.id, "none") == (case.id, verdict(fresh, b"\n".join(lines[:end]) + b"\n")[0])
+        diagnoser = fresh()
+        diagnoser.feed(b"\n".join(lines[:ready]) + b"\n")
+        for line in lines[ready:]:
+            diagnoser.feed(line + b"\n")
+            assert (case.id, "none") == (case.id, diagnoser.diagnosis(ended=True).kind)
 
 
 PACKAGES = "/usr/lib/python3/dist-packages"
