@@ -45,8 +45,8 @@ class Crew(Protocol):
 
     said: str
 
-    def start(self, parameters: Mapping[str, Any]) -> str:
-        """Begin a run of the flow `glm5-bringup`."""
+    def start(self, parameters: Mapping[str, Any]) -> str | FleetRow:
+        """Begin a run of the flow `glm5-bringup`. Its row where that can never be."""
 
     def look(self, runs: Mapping[str, str]) -> dict[str, FleetRow | str]:
         """By host: its row when its run (`runs[host]`) has ended, else the state that it is in."""
@@ -72,9 +72,14 @@ class Workers:
         self._client, self._fleet_run = client, fleet_run
         self.said = f"by {online} worker{'s' if online > 1 else ''}"
 
-    def start(self, parameters: Mapping[str, Any]) -> str:
+    def start(self, parameters: Mapping[str, Any]) -> str | FleetRow:
         once = f"{self._fleet_run}-{parameters['target']}"  # so that a request sent twice is one run
-        made = run_deployment(DEPLOYMENT, parameters=dict(parameters), timeout=0, idempotency_key=once, tags=["fleet"])
+        asked = dict(parameters)
+        try:
+            made = run_deployment(DEPLOYMENT, parameters=asked, timeout=0, idempotency_key=once, tags=["fleet"])
+        except ObjectNotFound:  # since the fleet began; the runs that have begun go on
+            why = f"the server has no deployment {DEPLOYMENT} any more"
+            return FleetRow(target="", state="Not begun", exit=ExitCode.UNEXPECTED, headline=why)
         assert isinstance(made, FlowRun)
         return str(made.id)
 

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def fleet(
             rows = muster.rows
             quietly(lambda: show_fleet(rows))
             for listener in LISTENERS.get():
-                listener("fleet.ended", {"rows": rows})
+                quietly(partial(listener, "fleet.ended", {"rows": rows}))
     text = fleet_headline(rows)
     if worst(rows) is ExitCode.SERVING:
         return Completed(name="Serving", message=text)
@@ -99,6 +100,6 @@ def _listener() -> Listener:
         if event == "fleet.host":
             quietly(lambda: bar.show(facts["ended"], facts["hosts"]))
         for listener in LISTENERS.get():
-            listener(event, facts)
+            quietly(partial(listener, event, facts))
 
     return hear

@@ -70,9 +70,13 @@ class Muster:
     def _begin(self) -> None:
         while self._to_come and len(self._runs) < self._at_once:
             name = self._to_come[0]
-            self._runs[name] = self._crew.start({**self._asked, "target": self._hosts[name]})
-            self._until[name] = Deadline.after(self._patience_s)
+            begun = self._crew.start({**self._asked, "target": self._hosts[name]})
             self._to_come.popleft()
+            if isinstance(begun, FleetRow):
+                self._end(name, begun.model_copy(update={"target": name}))
+                continue
+            self._runs[name] = begun
+            self._until[name] = Deadline.after(self._patience_s)
 
     def _look(self) -> None:
         for name, seen in self._crew.look(self._runs).items():
@@ -94,7 +98,7 @@ class Muster:
                 self._end(name, FleetRow(target=name, state="Lost", exit=ExitCode.UNEXPECTED, headline=why))
 
     def _end(self, name: str, row: FleetRow) -> None:
-        del self._runs[name]
+        self._runs.pop(name, None)
         self._ended[name] = row
         self._tell(name, row.state, row.headline)
 

@@ -24,9 +24,12 @@ class Crew:
         self.most, self.cancelled = 0, list[str]()
         self._endless, self._away, self._error = endless, away, error
         self.never_taken = False
+        self.gone_after = -1  # so many runs have begun
 
-    def start(self, parameters: Mapping[str, Any]) -> str:
+    def start(self, parameters: Mapping[str, Any]) -> str | FleetRow:
         assert parameters["ladder"] == "l"
+        if self.gone_after == len(self.looks):
+            return FleetRow(target="", state="Not begun", exit=ExitCode.UNEXPECTED, headline="no deployment")
         self.looks[parameters["target"]] = 0
         return str(parameters["target"])
 
@@ -72,6 +75,24 @@ def test_who_began_and_who_ended_is_told_with_the_count() -> None:
     assert ("bad", "Bad input", 1) == heard[0]
     assert [5, 5] == [sum(state == name for _, state, _ in heard) for name in ("Late", "Running")]
     assert [2, 3, 4, 5, 6] == [ended for _, state, ended in heard if state == "Serving"]
+
+
+def test_a_deployment_that_goes_takes_no_run_with_it() -> None:
+    crew = Crew()
+    crew.gone_after = 2
+    muster = _muster(crew)
+    muster.wait()
+    states = [row.state for row in muster.rows[:5]]
+    assert (["Serving"] * 2 + ["Not begun"] * 3, []) == (states, crew.cancelled)
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+def test_a_server_that_is_busy_costs_nothing(status: int) -> None:
+    request = httpx.Request("GET", "http://h/")
+    busy = httpx.HTTPStatusError("busy", request=request, response=httpx.Response(status, request=request))
+    muster = _muster(Crew(away=3, error=busy))
+    muster.wait()
+    assert 5 == sum(row.exit is ExitCode.SERVING for row in muster.rows)
 
 
 def test_a_server_that_blinks_costs_nothing() -> None:
