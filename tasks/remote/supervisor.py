@@ -972,8 +972,9 @@ def stop(state: State, ask: Json) -> Json:
     id = ask["id"]
     if not os.path.exists(state.attempt(id, "spec.json")):
         return {"exit": None}
-    if not _may_stop(state, ask):
-        return dict(_holder(state.lock() or {}), refused=True)
+    said = state.lock()
+    if not _may_stop(said, ask):
+        return dict(_holder(said or {}), refused=True)
     if state.exit_of(id) is None:
         with suppress(OSError):
             os.close(os.open(state.attempt(id, "stop"), os.O_WRONLY | os.O_CREAT, 0o600))
@@ -994,9 +995,10 @@ def stop(state: State, ask: Json) -> Json:
 
 def release(state: State, ask: Json) -> Json:
     """Stop everything of the run and give the host back; waits for it."""
-    if not _may_stop(state, ask):
-        return dict(_holder(state.lock() or {}), refused=True)
-    run_id = (state.lock() or {}).get("run_id")
+    held = state.lock()  # looked at once: who takes the host from here on is not the one whose end was allowed
+    if not _may_stop(held, ask):
+        return dict(_holder(held or {}), refused=True)
+    run_id = (held or {}).get("run_id")
 
     def released() -> Optional[Json]:
         said = state.lock()
@@ -1035,9 +1037,9 @@ def _held_by(state: State, ask: Json) -> bool:
     )
 
 
-def _may_stop(state: State, ask: Json) -> bool:
-    said = state.lock()
-    return not said or said.get("run_id") == ask["run_id"] or str(said.get("owner", "")).startswith("kept:")
+def _may_stop(said: Optional[Json], ask: Json) -> bool:
+    """Only the run that has the host, a kept one as well: one that lost it may wake much later and leave."""
+    return not said or said.get("run_id") == ask["run_id"]
 
 
 def _poll(value: Callable[[], Optional[Json]], wait_s: float) -> Json:

@@ -193,7 +193,7 @@ def test_another_run_can_neither_stop_nor_release_nor_reap(bench: Bench, held: S
     assert "running" == held.status("a1", deadline=in_time()).state
 
 
-def test_a_kept_server_outlives_its_lease_and_ends_by_anybody(bench: Bench) -> None:
+def test_a_kept_server_outlives_its_lease_until_somebody_stops_it_in_its_runs_name(bench: Bench) -> None:
     supervisor = bench.supervisor(lease_s=1.0)
     supervisor.acquire(deadline=in_time())
     supervisor.start(ServerSpec("a1", SLEEP), deadline=in_time())
@@ -206,9 +206,28 @@ def test_a_kept_server_outlives_its_lease_and_ends_by_anybody(bench: Bench) -> N
     soon(lambda: over.passed)
     assert "running" == other.status("a1", deadline=in_time()).state
     assert isinstance(other.acquire(deadline=in_time()), Busy)
-    assert "stop" == stopped(other, "a1").by
-    assert other.release(deadline=in_time()) is None
+    assert isinstance(other.stop("a1", deadline=in_time()), Busy)
+    assert isinstance(other.release(deadline=in_time()), Busy)
+    somebody = bench.supervisor(holder.run_id)
+    assert "stop" == stopped(somebody, "a1").by
+    assert somebody.release(deadline=in_time()) is None
     assert bench.empty()
+
+
+def test_a_run_that_wakes_after_its_lease_does_not_end_what_the_next_one_kept(bench: Bench) -> None:
+    slept, after = bench.supervisor("slept", lease_s=1.0), bench.supervisor("after")
+    slept.acquire(deadline=in_time())
+    slept.start(ServerSpec("s1", SLEEP), deadline=in_time())
+    soon(bench.empty)
+    after.acquire(deadline=in_time())
+    after.start(ServerSpec("a1", SLEEP), deadline=in_time())
+    assert after.keep(deadline=in_time())
+    slept.ask_to_stop("s1", deadline=in_time())  # its last words
+    busy = slept.release(deadline=in_time())
+    assert isinstance(busy, Busy)
+    assert "after" == busy.holder.run_id
+    assert ("running", True) == ((status := after.status("a1", deadline=in_time())).state, status.daemon_alive)
+    assert after.release(deadline=in_time()) is None
 
 
 def test_a_run_can_take_the_host_without_a_lease(bench: Bench) -> None:
