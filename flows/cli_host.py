@@ -106,7 +106,8 @@ def _supervisor(target: Target, host: Host, run_id: str) -> Supervisor:
 def _facts(holder: Holder) -> dict[str, object]:
     return {
         "owner": holder.owner, "run_id": holder.run_id, "since": holder.since, "kept": holder.kept,
-        "alive": holder.daemon_alive, "running": list(holder.running), "ports": dict(holder.ports),
+        "keeper": holder.keeper, "alive": holder.daemon_alive, "running": list(holder.running),
+        "ports": dict(holder.ports),
     }  # fmt: skip
 
 
@@ -119,6 +120,7 @@ def _sentence(name: str, holder: Holder | None) -> str:
     what += f"; beside it {beside}" if beside else ""
     run = f"run {holder.run_id or 'unknown'}"
     if holder.kept:  # its owner is the run itself
-        return f"{name} is kept for {run} since {holder.since}; {what}"
+        by = f" by {holder.keeper}" if holder.keeper else ""
+        return f"{name} is kept{by} for {run} since {holder.since}; {what}"
     alive = "" if holder.daemon_alive else ", dead"
     return f"{name} is held by {holder.owner or 'somebody'} ({run}{alive}) since {holder.since}; {what}"

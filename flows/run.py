@@ -115,9 +115,11 @@ class Run:
         if self.unreached is not None:
             raise self.unreached
         last = None if self.again else unseen_end(self.trail)
+        named = self.record.asked.target if self.record.asked else self.inputs.target.name
         with open_session(
-            self.inputs, self.folder, self.record.run_id, show=Bars(SHOW.get()), earlier=last.id if last else None
-        ) as session:
+            self.inputs, self.folder, self.record.run_id, named=named, show=Bars(SHOW.get()),
+            earlier=last.id if last else None,
+        ) as session:  # fmt: skip
             self.session = session
             as_it_is: Any = quote(session)  # Prefect would walk through it to look for futures
             if self.wanted is not None and (end := self._install(session, self.wanted)):

@@ -19,7 +19,7 @@ from tasks.pure.record import Build
 from tasks.runlog import log
 from tasks.session import Progress, Session
 from tasks.store import RunFolder
-from tasks.supervisor import Acquired, Busy, Supervisor
+from tasks.supervisor import Acquired, Busy, Holder, Supervisor
 
 __all__ = ["HostBusy", "open_session", "remember_build", "seen_build"]
 
@@ -27,19 +27,29 @@ _LAST_WORD_S = 5.0  # on a cancel: what must be said to the host is one small wr
 
 
 class HostBusy(Exception):
-    """Another run has the host. The message names its owner."""
+    """Another run has the host. The message names it, its owner and what to do. `target`: as a person named it."""
 
-    def __init__(self, busy: Busy) -> None:
-        self.holder = busy.holder
-        super().__init__(f"{busy.holder.owner or 'somebody'} has had the host since {busy.holder.since or '?'}")
+    def __init__(self, holder: Holder, target: str) -> None:
+        runs = holder.daemon_alive and not holder.kept
+        cure = "wait for it, or end it there" if runs else f"`bringup stop --target {target}` ends it"
+        super().__init__(f"{_whose(holder)}: {cure}")
+
+
+def _whose(holder: Holder) -> str:
+    who = (holder.keeper if holder.kept else holder.owner) or "somebody"
+    has = "has kept a server there" if holder.kept else "has had the host"
+    dead = "" if holder.daemon_alive else ", dead"
+    return f"{who} {has} since {holder.since or '?'} (run {holder.run_id or 'unknown'}{dead})"
 
 
 @contextmanager
 def open_session(
-    inputs: Inputs, folder: RunFolder, run_id: str, *, show: Callable[[Progress], None], earlier: str | None = None
-) -> Iterator[Session]:
+    inputs: Inputs, folder: RunFolder, run_id: str, *, named: str, show: Callable[[Progress], None],
+    earlier: str | None = None,
+) -> Iterator[Session]:  # fmt: skip
     """A connected, locked and leased host. On the way out the lock is given back, unless the server was kept.
 
+    `named`: the target as a person named it, for what is said to people.
     `earlier`: id of an attempt of this run whose server may still run. Any other that we find of this run is ended.
     Raises: HostError when there is no connection; HostBusy when another run has the host.
     """
@@ -55,7 +65,7 @@ def open_session(
     with connect(inputs.target, deadline=Deadline.after(settings.call_s)) as host:
         target = resolved(inputs.target, host)
         supervisor = supervise(host)
-        taken, taken_up = _take(supervisor, earlier, settings.stop_s)
+        taken, taken_up = _take(supervisor, named, earlier, settings.stop_s)
         log.info("host.locked", host=target.name, owner=owner, left=list(taken.left))
         session = Session(
             target=target, ladder=inputs.ladder, engine=inputs.engine, catalogue=inputs.catalogue,
@@ -91,21 +101,21 @@ def _questions(inputs: Inputs) -> tuple[AccuracyGate, Questions] | None:
         raise BadInput(gate.dataset, "", str(e)) from e
 
 
-def _take(supervisor: Supervisor, earlier: str | None, stop_s: float) -> tuple[Acquired, str | None]:
+def _take(supervisor: Supervisor, named: str, earlier: str | None, stop_s: float) -> tuple[Acquired, str | None]:
     """The host, and `earlier` when its server still runs or ended with nobody looking. Raises: HostBusy."""
-    taken = _acquire(supervisor, stop_s)
+    taken = _acquire(supervisor, named, stop_s)
     found = supervisor.status(earlier, deadline=Deadline.after(stop_s)) if earlier else None
     if taken.resumed and not (found and found.state == "running"):
         supervisor.release(deadline=Deadline.after(stop_s))
-        taken = _acquire(supervisor, stop_s)
+        taken = _acquire(supervisor, named, stop_s)
     died_unseen = found is not None and found.exit is not None and found.exit.by == "self"
     return taken, earlier if found and (found.state == "running" or died_unseen) else None
 
 
-def _acquire(supervisor: Supervisor, stop_s: float) -> Acquired:
+def _acquire(supervisor: Supervisor, named: str, stop_s: float) -> Acquired:
     taken = supervisor.acquire(deadline=Deadline.after(stop_s))
     if isinstance(taken, Busy):
-        raise HostBusy(taken)
+        raise HostBusy(taken.holder, named)
     return taken
 
 

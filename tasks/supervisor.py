@@ -64,7 +64,7 @@ class Acquired:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has the host. An empty owner: the lock is there, but cannot be read."""
+    """Who has the host. An empty owner: the lock is there, but cannot be read. `keeper`: who kept a server there."""
 
     owner: str
     run_id: str
@@ -73,6 +73,7 @@ class Holder:
     daemon_alive: bool
     running: tuple[str, ...] = ()  # ids of the attempts whose server runs
     ports: Mapping[str, int | None] = field(default_factory=dict)  # by id: where it listens on the host's loopback
+    keeper: str = ""  # empty also where the lock is of an older release
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +159,7 @@ class Supervisor:
     def __init__(
         self, host: Host, *, state_dir: str, python: str, run_id: str, owner: str, lease_s: float | None
     ) -> None:
-        self.host, self.run_id, self.lease_s = host, run_id, lease_s
-        self.owner = owner if lease_s is not None else f"kept:{run_id}"
+        self.host, self.run_id, self.owner, self.lease_s = host, run_id, owner, lease_s
         self._state_dir, self._python = state_dir, python
         self._uploaded = False
 
@@ -290,7 +290,7 @@ def _holder(reply: Mapping[str, Any]) -> Holder:
     owner = reply["owner"] or ""
     return Holder(
         owner, reply["run_id"] or "", reply["since"] or "", owner.startswith("kept:"),
-        reply["daemon"], tuple(reply.get("running", ())), dict(reply.get("ports", {})),
+        reply["daemon"], tuple(reply.get("running", ())), dict(reply.get("ports", {})), reply["keeper"] or "",
     )
 
 

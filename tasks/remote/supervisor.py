@@ -497,7 +497,7 @@ class Daemon:
         if lease_s is None:
             return
         if os.path.exists(self.state.path("keep")):
-            self.write_record(owner="kept:%s" % self.record["run_id"], lease_s=None)
+            self.write_record(**as_kept(self.record))
             for name in ("lease", "keep"):
                 with suppress(OSError):
                     os.unlink(self.state.path(name))
@@ -803,6 +803,11 @@ def forget_lock(state: State) -> None:
             os.unlink(state.path(name))
 
 
+def as_kept(record: Json) -> Json:
+    """What a lock says once no lease ends it: its owner is the run, and who took the host stays known."""
+    return {"owner": "kept:%s" % record["run_id"], "keeper": record["owner"], "lease_s": None}
+
+
 def encode_record(record: Json) -> bytes:
     return json.dumps(record).encode("ascii").ljust(RECORD_BYTES - 1) + b"\n"
 
@@ -834,6 +839,8 @@ def acquire(state: State, ask: Json) -> Json:
             "owner": ask["owner"], "run_id": run_id, "boot_id": boot_id(), "since": utc(),
             "lease_s": ask["lease_s"], "gpu_mib": gpu_memory(),
         }
+        if ask["lease_s"] is None:
+            record.update(as_kept(record))
         lock_fd = os.open(state.path("lock"), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             _flock(lock_fd)
@@ -1026,7 +1033,7 @@ def reap(state: State, ask: Json) -> Json:
 
 
 def _holder(said: Json) -> Json:
-    names = ("owner", "run_id", "since", "lease_s", "pid", "guard", "ending")
+    names = ("owner", "keeper", "run_id", "since", "lease_s", "pid", "guard", "ending")
     return dict({name: said.get(name) for name in names}, daemon=lives(said.get("pid"), said.get("start")))
 
 

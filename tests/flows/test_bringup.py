@@ -154,6 +154,7 @@ def test_a_kept_server_is_found_again_and_a_lost_one_is_brought_up_again(machine
     assert (True, 1, [machine.port]) == (held["kept"], len(held["running"]), list(held["ports"].values()))
     told = machine.bringup("status", "--target", far).stdout
     assert (1, True) == (told.count(record.run_id), f"on port {machine.port} (loopback there)" in told)
+    assert f"is kept by {held['keeper']} for run {record.run_id}" in told
     machine.bringup("stop", "--target", far)
 
 

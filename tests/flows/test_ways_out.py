@@ -62,10 +62,13 @@ def test_a_second_run_ends_host_busy_and_names_the_first(machine: Machine, loadi
     first = machine.begin("run", "--target", loading)
     try:
         machine.until_event("server.launched")
+        first_id = machine.newest().name
         second = machine.bringup("run", "--target", loading, "--json")
         assert second.returncode == ExitCode.HOST_BUSY
         assert json.loads(second.stdout)["outcome"] == "host_busy"
-        assert "has had the host since" in json.loads(second.stdout)["halt"]["reason"]
+        why = json.loads(second.stdout)["halt"]["reason"]
+        assert "@" in why.partition(" has had the host since ")[0], why
+        assert f"(run {first_id})" in why, why
         assert machine.processes() != []
     finally:
         os.killpg(first.pid, signal.SIGINT)
@@ -170,8 +173,12 @@ def test_a_kept_server_outlives_the_run_until_it_is_stopped(machine: Machine, ss
     said = json.loads(machine.bringup("status", "--target", far, "--json").stdout)
     assert (said["held"], said["kept"], len(said["running"])) == (True, True, 1)
     assert machine.processes() != []
+    assert "@" in said["keeper"]
     busy = machine.bringup("run", "--target", far, "--json")
     assert busy.returncode == ExitCode.HOST_BUSY
+    why = json.loads(busy.stdout)["halt"]["reason"]
+    assert why.startswith(f"{said['keeper']} has kept a server there since {said['since']} (run {said['run_id']})"), why
+    assert f"`bringup stop --target {far}` ends it" in why
     assert machine.bringup("stop", "--target", far).returncode == ExitCode.SERVING
     assert machine.processes() == []
     assert machine.is_free(far)

@@ -201,7 +201,7 @@ def test_a_kept_server_outlives_its_lease_until_somebody_stops_it_in_its_runs_na
     other = bench.supervisor("run-2")
     holder = other.holder(deadline=in_time())
     assert holder is not None
-    assert ("kept:run-1", True, ("a1",)) == (holder.owner, holder.kept, holder.running)
+    assert ("kept:run-1", "me@here", True, ("a1",)) == (holder.owner, holder.keeper, holder.kept, holder.running)
     over = Deadline.after(1.3)
     soon(lambda: over.passed)
     assert "running" == other.status("a1", deadline=in_time()).state
@@ -235,7 +235,7 @@ def test_a_run_can_take_the_host_without_a_lease(bench: Bench) -> None:
     supervisor.acquire(deadline=in_time())
     holder = supervisor.holder(deadline=in_time())
     assert holder is not None
-    assert "kept:run-1" == holder.owner
+    assert ("kept:run-1", "me@here", True) == (holder.owner, holder.keeper, holder.kept)
     assert supervisor.renew(deadline=in_time())
     supervisor.release(deadline=in_time())
 
@@ -342,6 +342,13 @@ def test_a_lock_that_nobody_holds_stands_until_its_lease_is_over(bench: Bench) -
 def test_a_run_that_comes_back_need_not_wait_for_its_own_lease(bench: Bench) -> None:
     stale(bench)
     assert isinstance(bench.supervisor("run-0").acquire(deadline=in_time()), Acquired)
+
+
+def test_a_kept_lock_of_an_older_release_names_nobody_who_kept_it(bench: Bench) -> None:
+    stale(bench, owner="kept:run-0", lease_s=None)
+    holder = bench.supervisor().holder(deadline=in_time())
+    assert holder is not None
+    assert ("", "run-0", True) == (holder.keeper, holder.run_id, holder.kept)
 
 
 def test_a_pid_that_was_used_again_is_not_ours(bench: Bench) -> None:
