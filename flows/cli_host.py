@@ -13,6 +13,8 @@ from settings.words import ExitCode
 from tasks.connect import connect, resolved
 from tasks.deadline import Deadline, pause
 from tasks.host import Host, HostError
+from tasks.pure.preflight import GpuProcess
+from tasks.pure.visible import visible
 from tasks.supervisor import Busy, Holder, Supervisor
 
 __all__ = ["status", "stop", "what_is_left"]
@@ -28,10 +30,16 @@ def status(target: TargetName, as_json: AsJson = False) -> None:
     wanted, settings = load_target(target), load_run_settings()
     with connect(wanted, deadline=Deadline.after(settings.call_s)) as host:
         holder = _supervisor(wanted, host, "").holder(deadline=Deadline.after(settings.call_s))
+        strangers = _strangers(_supervisor(wanted, host, ""), Deadline.after(settings.call_s))
     if as_json:
-        print(json.dumps({"target": wanted.name, "held": holder is not None, **(_facts(holder) if holder else {})}))
-    else:
-        Console().print(_sentence(wanted.name, holder), highlight=False, soft_wrap=True)
+        said = {"target": wanted.name, "held": holder is not None, **(_facts(holder) if holder else {})}
+        print(json.dumps({**said, "strangers": [_stranger(process) for process in strangers]}))
+        return
+    console = Console()
+    console.print(_sentence(wanted.name, holder), highlight=False, soft_wrap=True)
+    if strangers:
+        told = ", ".join(f"{process} ({process.used_mib} MiB)" for process in strangers)
+        console.print(visible(f"not ours on its GPUs: {told}"), highlight=False, markup=False, soft_wrap=True)
 
 
 def stop(
@@ -101,6 +109,18 @@ def _supervisor(target: Target, host: Host, run_id: str) -> Supervisor:
     return Supervisor(
         host, state_dir=at.state_dir, python=at.python, run_id=run_id, owner="bringup", lease_s=at.lease_s
     )
+
+
+def _strangers(supervisor: Supervisor, deadline: Deadline) -> tuple[GpuProcess, ...]:
+    """Who else is on the GPUs, where that can be told: no error of it hides who has the host."""
+    try:
+        return supervisor.strangers(deadline=deadline)
+    except HostError:
+        return ()
+
+
+def _stranger(process: GpuProcess) -> dict[str, object]:
+    return {"pid": process.pid, "name": process.name, "user": process.user, "used_mib": process.used_mib}
 
 
 def _facts(holder: Holder) -> dict[str, object]:

@@ -13,6 +13,7 @@ from settings.source import BadInput
 from settings.target import resolve_path
 from tasks.deadline import Deadline, pause
 from tasks.host import DeadlinePassed, Host, HostError
+from tasks.pure.preflight import GpuProcess
 
 __all__ = [
     "Acquired",
@@ -214,6 +215,11 @@ class Supervisor:
         """Whoever has the host; None when it is free."""
         reply = self._verb("status", deadline)
         return _holder(reply) if reply["held"] else None
+
+    def strangers(self, *, deadline: Deadline) -> tuple[GpuProcess, ...]:
+        """Processes on the GPUs that are not ours; empty also where nobody can tell."""
+        found = self._verb("status", deadline, strangers=True)["strangers"]
+        return tuple(GpuProcess(p["pid"], p["name"], p["used_mib"], user=p["user"]) for p in found)
 
     def renew(self, *, deadline: Deadline) -> bool:
         """Push the lease's end away. False: the host is not ours any more."""

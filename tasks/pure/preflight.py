@@ -22,6 +22,10 @@ class GpuProcess:
     used_mib: int | None
     gpu: int | None = None  # index; None = could not be told
     ours: bool = False  # carries the mark of one of our attempts
+    user: str | None = None  # login name of its owner
+
+    def __str__(self) -> str:
+        return f"pid {self.pid}, {self.name}" + (f" of {self.user}" if self.user else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ def _gpus(facts: HostNow, target: Target) -> Iterator[Obstacle]:
         whose = "a server of an earlier run" if process.ours else "a process that is not ours"
         yield Obstacle(
             "gpu_busy", Component.HOST,
-            f"{whose} holds {held} of {_of(process.gpu)}: pid {process.pid}, {process.name}",
+            f"{whose} holds {held} of {_of(process.gpu)}: {process}",
             "run `bringup stop` for it" if process.ours else "ask its owner, then run again; we end no foreign process",
         )
     explained = {process.gpu for process in holders}

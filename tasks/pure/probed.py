@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any
 
 from settings.engine import Engine
@@ -51,7 +52,7 @@ def host_now_from(report: Mapping[str, Any], *, port_free: bool | None) -> HostN
     problems = report.get("problems", ())
     return HostNow(
         port_free=port_free,
-        processes=tuple(parse_apps(nvidia.get("apps", ""), ours, gpus)),
+        processes=tuple(parse_apps(nvidia.get("apps", ""), ours, gpus, _part(nvidia, "users"))),
         gpu_used_mib={g.index: g.used_mib for g in gpus if g.used_mib is not None},
         disk_free_mib={k: v for k, v in _part(limits, "disk_free_mib").items() if v is not None},
         shm_free_mib=limits.get("shm_free_mib"),
@@ -110,13 +111,15 @@ def parse_gpus(text: str) -> Iterator[Gpu]:
             yield Gpu(index, row[1], _sm(row[2]), _int(row[3]), _int(row[4]), row[5] or None, row[6] or None)
 
 
-def parse_apps(text: str, ours: set[int], gpus: Sequence[Gpu] = ()) -> Iterator[GpuProcess]:
-    """From `nvidia-smi --query-compute-apps=pid,process_name,used_memory,gpu_uuid` as bare csv."""
+def parse_apps(
+    text: str, ours: set[int], gpus: Sequence[Gpu] = (), users: Mapping[str, str | None] = MappingProxyType({})
+) -> Iterator[GpuProcess]:
+    """From `nvidia-smi --query-compute-apps=pid,process_name,used_memory,gpu_uuid` as bare csv. `users`: by pid."""
     index = {gpu.uuid: gpu.index for gpu in gpus}
     for row in _rows(text, 4):
         pid = _int(row[0])
         if pid is not None:
-            yield GpuProcess(pid, row[1], _int(row[2]), index.get(row[3]), pid in ours)
+            yield GpuProcess(pid, row[1], _int(row[2]), index.get(row[3]), pid in ours, users.get(row[0]))
 
 
 def _rows(text: str, columns: int) -> Iterator[list[str]]:

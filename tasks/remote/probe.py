@@ -27,7 +27,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Optional
 
 __all__ = ["main"]
 
@@ -97,6 +97,7 @@ def _nvidia(_: Spec) -> Dict[str, Any]:
     answers["apps"] = _run(["nvidia-smi", "--query-compute-apps=" + apps, "--format=csv,noheader,nounits"])
     pids = [line.split(",")[0].strip() for line in answers["apps"].splitlines()]
     answers["ours"] = [int(pid) for pid in pids if pid.isdigit() and _is_ours(int(pid))]
+    answers["users"] = {pid: _user(pid) for pid in pids if pid.isdigit()}
     return answers
 
 
@@ -374,6 +375,16 @@ def _is_ours(pid: int) -> bool:
         return any(entry.startswith(MARK) for entry in Path("/proc/{}/environ".format(pid)).read_bytes().split(b"\0"))
     except OSError:
         return False
+
+
+def _user(pid: str) -> Optional[str]:
+    """Login name of a process's owner. Source: proc(5); the folder itself belongs to root where a process hides."""
+    uid = ""
+    try:
+        uid = Path("/proc", pid, "status").read_text().partition("\nUid:")[2].split()[0]
+        return pwd.getpwuid(int(uid)).pw_name
+    except (OSError, IndexError, KeyError):  # KeyError: a uid without a name
+        return "uid " + uid if uid else None
 
 
 def _is_plain(value: Any) -> bool:

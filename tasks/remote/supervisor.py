@@ -20,6 +20,7 @@ import errno
 import fcntl
 import json
 import os
+import pwd
 import select
 import shutil
 import signal
@@ -309,6 +310,32 @@ def gpu_left(baseline: Optional[Json], pids: Set[int]) -> List[str]:
     ]
 
 
+def strangers_on_gpus(state: State) -> List[Json]:
+    """Processes on the GPUs that are not ours; empty also where nvidia-smi does not answer."""
+    rows = [row for row in _nvidia_smi("--query-compute-apps=pid,process_name,used_memory") or [] if len(row) == 3]
+    daemon = (state.lock() or {}).get("pid")
+    roots = {daemon} if isinstance(daemon, int) else set()
+    ours = Ours(state.dir, None, open_attempts(state)[1], set(), roots, {os.getpid()})
+    mine = {p.pid for p in ours.alive()}
+    found = {}  # type: Dict[int, Json]  # a process on several GPUs has a row for each
+    for pid, name, mib in ((int(row[0]), row[1], row[2]) for row in rows if row[0].isdigit()):
+        if pid not in mine and process(pid):  # what is not in our process table may be anybody's
+            seen = found.setdefault(pid, {"pid": pid, "name": name, "user": user_of(pid), "used_mib": 0})
+            seen["used_mib"] += int(mib) if mib.isdigit() else 0
+    return list(found.values())
+
+
+def user_of(pid: int) -> Optional[str]:
+    """Login name of a process's owner. Source: proc(5); the folder itself belongs to root where a process hides."""
+    uid = ""
+    try:
+        with open("/proc/%d/status" % pid) as f:
+            uid = f.read().partition("\nUid:")[2].split()[0]
+        return pwd.getpwuid(int(uid)).pw_name
+    except (OSError, IndexError, KeyError):  # KeyError: a uid without a name
+        return "uid " + uid if uid else None
+
+
 def _nvidia_smi(query: str) -> Optional[List[List[str]]]:
     program = shutil.which("nvidia-smi")
     if program is None:
@@ -374,11 +401,10 @@ def _listening(port: int) -> Iterator[bytes]:
 # --- reaping: when the one who knew is dead -------------------------------------------------------------------
 
 
-def reap_all(state: State, known: Iterable[Tuple[int, int]] = (), baseline: Optional[Json] = None) -> Json:
-    """Kill all that is ours, wait until it is gone, and close every attempt that nobody closed. Only inside `alone`."""
-    boot, open_, sessions, seen = boot_id(), [], {}, set(known)
+def open_attempts(state: State) -> Tuple[List[Tuple[str, Json, Optional[Json]]], Dict[int, int]]:
+    """Attempts that nobody closed (id, `started`, exit), and their servers' sessions: number -> start of the leader."""
+    boot, open_, sessions = boot_id(), [], {}
     for id in state.attempts():
-        forget_secrets(state.attempt(id, "spec.json"))
         done = state.exit_of(id)
         if done and done.get("clean") is not None:
             continue
@@ -387,6 +413,15 @@ def reap_all(state: State, known: Iterable[Tuple[int, int]] = (), baseline: Opti
         pid, start = started.get("pid"), started.get("start")
         if started.get("boot_id") == boot and isinstance(pid, int) and isinstance(start, int) and pid > 1:
             sessions[pid] = start
+    return open_, sessions
+
+
+def reap_all(state: State, known: Iterable[Tuple[int, int]] = (), baseline: Optional[Json] = None) -> Json:
+    """Kill all that is ours, wait until it is gone, and close every attempt that nobody closed. Only inside `alone`."""
+    seen = set(known)
+    for id in state.attempts():
+        forget_secrets(state.attempt(id, "spec.json"))
+    open_, sessions = open_attempts(state)
     ours = Ours(state.dir, None, sessions, set(known), set(), {os.getpid()})
 
     def gone() -> bool:
@@ -929,7 +964,8 @@ def status(state: State, ask: Json) -> Json:
     if "id" not in ask:
         going = [id for id in state.attempts() if state.exit_of(id) is None and _state_of(state, id)[0] == "running"]
         ports = {id: (read_json(state.attempt(id, "started")) or {}).get("port") for id in going}
-        return dict(view, held=state.lock() is not None, running=going, ports=ports)
+        strangers = strangers_on_gpus(state) if ask.get("strangers") else None
+        return dict(view, held=state.lock() is not None, running=going, ports=ports, strangers=strangers)
     what, pid = _state_of(state, ask["id"])
     listener = _listener(state, ask["id"]) if what == "running" else None
     return dict(view, state=what, pid=pid, exit=state.exit_of(ask["id"]), listener=listener)

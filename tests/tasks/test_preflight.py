@@ -1,5 +1,6 @@
 """Obstacles are seen on a real machine, in about the time that one command takes."""
 
+import getpass
 import os
 import socket
 import subprocess
@@ -42,16 +43,19 @@ def test_a_taken_port_is_seen_before_the_weights_are_loaded(tmp_path: Path) -> N
     assert "port" in [obstacle.kind for obstacle in found]
 
 
-def test_a_foreign_process_is_named_and_ours_is_known_by_its_mark(tmp_path: Path) -> None:
+def test_a_foreign_process_is_named_with_its_owner_and_ours_is_known_by_its_mark(tmp_path: Path) -> None:
     ours = subprocess.Popen(["sleep", "60"], env={**os.environ, "BRINGUP_ATTEMPT": "r1-1"})
-    smi = f'case "$1" in --query-compute-apps*) echo "1, init, 500, GPU-0"; echo "{ours.pid}, us, 7, GPU-0";; esac'
+    apps = f"1, init, 500, GPU-0\\n{ours.pid}, us, 7, GPU-0\\n{2**22 + 1}, gone, 1, GPU-0\\n"
+    smi = f'case "$1" in --query-compute-apps*) printf "{apps}";; esac'
     try:
         with a_host(tmp_path, smi) as host:
             now = look(host, a_target(tmp_path), ENGINE, a_free_port(), deadline=Deadline.after(20))
     finally:
         ours.kill()
         ours.wait()
-    assert [(1, "init", False), (ours.pid, "us", True)] == [(p.pid, p.name, p.ours) for p in now.processes]
+    me = getpass.getuser()
+    told = [(p.pid, p.name, p.ours, p.user) for p in now.processes]
+    assert [(1, "init", False, "root"), (ours.pid, "us", True, me), (2**22 + 1, "gone", False, None)] == told
 
 
 def test_a_machine_in_order_is_passed_in_a_second(tmp_path: Path) -> None:

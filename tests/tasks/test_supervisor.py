@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import getpass
 import json
 import os
 import shutil
@@ -20,6 +21,7 @@ from settings.source import BadInput
 from tasks.deadline import Deadline
 from tasks.host import Completed, DeadlinePassed, HostLost
 from tasks.local_host import LocalHost
+from tasks.pure.preflight import GpuProcess
 from tasks.ssh_host import SshHost
 from tasks.supervisor import (
     Acquired,
@@ -393,6 +395,26 @@ case "$1" in
   --query-compute-apps=*) cat {apps} ;;
 esac
 """
+
+
+def test_who_else_is_on_the_gpus_is_named_and_ours_is_known_without_its_mark(bench: Bench) -> None:
+    """SGLang overwrites what /proc shows of its environment: a server's child is known by its session."""
+    apps, smi = bench.folder / "apps", bench.folder / "bin" / "nvidia-smi"
+    smi.parent.mkdir()
+    smi.write_text(SMI.format(used=apps, apps=apps))
+    smi.chmod(0o700)
+    supervisor = bench.supervisor()
+    supervisor.host = LocalHost(env={"PATH": f"{smi.parent}:{os.environ['PATH']}"})
+    supervisor.acquire(deadline=in_time())
+    ours = supervisor.start(ServerSpec("a1", ("env", "-i", "sleep", "600")), deadline=in_time())
+    assert isinstance(ours, Started)
+    with subprocess.Popen(SLEEP) as other:
+        rows = [f"{ours.pid}, python3, 7", f"{other.pid}, sleep, 300", f"{other.pid}, sleep, 40", f"{2**22 + 1}, x, 1"]
+        apps.write_text("\n".join(rows) + "\n")
+        found = supervisor.strangers(deadline=in_time())
+        other.kill()
+    assert (GpuProcess(other.pid, "sleep", 340, user=getpass.getuser()),) == found
+    supervisor.release(deadline=in_time())
 
 
 def test_the_end_waits_for_gpu_memory_and_for_our_pids_to_leave_the_gpu(bench: Bench) -> None:

@@ -31,7 +31,7 @@ CASES = [
     ({"model_found": False}, "model_files", "no model at /models/glm"),
     ({"missing_shards": ("model-3.safetensors",)}, "model_files", "1 weight file named in the index is missing"),
     ({"missing_shards": ("a", "b")}, "model_files", "2 weight files named in the index are missing, the first is a"),
-    ({"processes": (GpuProcess(77, "vllm", 4_000),)}, "gpu_busy", "ours holds 4000 MiB of GPU memory: pid 77, vllm"),
+    ({"processes": (GpuProcess(7, "vllm", 4_000, user="eve"),)}, "gpu_busy", "4000 MiB of GPU memory: pid 7, vllm of"),
     ({"processes": (GpuProcess(77, "x", None, ours=True),)}, "gpu_busy", "an earlier run holds some of GPU memory"),
     ({"gpu_used_mib": {0: 2, 1: 30_000}}, "gpu_busy", "GPU 1 holds 30000 MiB though no process is shown"),
     ({"disk_free_mib": {"/tmp": 100}}, "disk", "100 MiB are free in /tmp"),
