@@ -121,7 +121,8 @@ class Bars:
         quietly(lambda: self._draw(what, seen))
 
     def _draw(self, what: tuple[int, str], seen: Progress) -> None:
-        done, text = round(100 * (seen.fraction or 0.0), 1), f"attempt {seen.n}, {seen.rung}: {seen.text}"
+        done, where = round(100 * (seen.fraction or 0.0), 1), f"attempt {seen.n}, {seen.rung}: " if seen.n else ""
+        text = where + seen.text
         if self._bar and self._bar[0] == what:
             update_progress_artifact(self._bar[1], done, description=text)
         else:

@@ -13,7 +13,7 @@ from flows.confirm import confirm as confirm_regression
 from flows.run import Run, RunEnd
 from flows.sitting import new_run, redactor_of, sitting, source_of
 from flows.terminal import outlive_readers
-from settings.inputs import DEFAULT_LADDER, Inputs, load_inputs, narrowed
+from settings.inputs import DEFAULT_LADDER, Inputs, check_wait, load_inputs, narrowed
 from tasks.host import HostError
 from tasks.install import WantedBuild, same_build
 from tasks.pure.fleet import row_of
@@ -38,7 +38,7 @@ def bringup(
     target: str = "rehearsal", ladder: str = DEFAULT_LADDER, ref: str | None = None, force: bool = False,
     confirm: bool = False, keep: bool = False, notify: bool = True, budget_s: float | None = None,
     budget_attempts: int | None = None, runs: str | None = None, lock: str | None = None, resume: str | None = None,
-    again: bool = False,
+    again: bool = False, wait_s: float = 0.0,
 ) -> State[RunEnd]:  # fmt: skip
     """Bring a model up on a host: try the ladder's rungs until one serves right tokens, and say why.
 
@@ -59,13 +59,15 @@ def bringup(
         resume: id or folder of a run to go on with; target and ladder are then those that it began with. Prefect's
             "retry" of a flow run does the same.
         again: with `resume`: try once more what has failed before on the same build
+        wait_s: seconds for which a host that another run has is waited for; 0 ends the run "Host busy" at once
     """
     outlive_readers()
+    check_wait(wait_s)
     root, flow_run = runs_root(runs), runtime.flow_run.get_id()
     if resume is None and runtime.flow_run.get_run_count() > 1:
         resume = run_of_flow(root, str(flow_run))
     if resume is not None:
-        return _told(_going_on(root, resume, keep, again, (budget_attempts, budget_s)), notify)
+        return _told(_going_on(root, resume, keep, again, (budget_attempts, budget_s), wait_s), notify)
     inputs = narrowed(load_inputs(target, ladder, lock), budget_attempts, budget_s)
     words = asked(target, ladder, inputs, keep=keep, ref=ref, flow_run=flow_run, confirm=confirm)
     try:
@@ -74,10 +76,12 @@ def bringup(
         return _told(new_run(root, inputs, words, None, unreached=e), notify)
     if repeated and not (force or keep):  # a server is wanted, not only an answer
         return _skipped(root, repeated)
-    return _told(new_run(root, inputs, words, wanted), notify)
+    return _told(new_run(root, inputs, words, wanted, wait_s=wait_s), notify)
 
 
-def _going_on(root: Path, run: str, keep: bool, again: bool, budget: tuple[int | None, float | None]) -> Run:
+def _going_on(
+    root: Path, run: str, keep: bool, again: bool, budget: tuple[int | None, float | None], wait_s: float
+) -> Run:
     folder, before, words = to_resume(root, run)
     inputs = narrowed(load_inputs(words.target, words.ladder), *budget)
     check_same(folder, before, inputs)
@@ -88,7 +92,7 @@ def _going_on(root: Path, run: str, keep: bool, again: bool, budget: tuple[int |
     if before.source is None and words.ref is not None:  # the host was away when it was to be resolved
         wanted, _ = _wanted(inputs, words.ref, root)
         record = record.model_copy(update={"source": source_of(wanted)})
-    return Run(inputs, at, record, before=before, again=again, wanted=wanted)
+    return Run(inputs, at, record, before=before, again=again, wanted=wanted, wait_s=wait_s)
 
 
 def _wanted(inputs: Inputs, ref: str | None, root: Path) -> tuple[WantedBuild | None, RunRecord | None]:

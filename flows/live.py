@@ -61,6 +61,7 @@ class Live:
         """What the current step waits for."""
         if self._frames:
             self._screen.show(progress)
+        if self._frames or not progress.n:  # in lines the wait for a host is told once, as a milestone
             return
         said = f"{progress.stage}, {progress.text}"
         if said.split(" ")[0:2] != self._said.split(" ")[0:2]:  # a line for each new thing, not one a second

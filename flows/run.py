@@ -20,7 +20,7 @@ from tasks.attempt import Book, skipped
 from tasks.deadline import Deadline
 from tasks.host import HostError, HostKeyRefused, HostLost, HostUnreachable
 from tasks.install import Installed, NotInstalled, WantedBuild, mark_good
-from tasks.opening import HostBusy, open_session, remember_build, seen_build
+from tasks.opening import open_session, remember_build, seen_build
 from tasks.publish import publish
 from tasks.pure.build import DECIDED
 from tasks.pure.capabilities import Capabilities
@@ -41,6 +41,7 @@ from tasks.repeat import recipe_of
 from tasks.runlog import log
 from tasks.session import Session
 from tasks.store import RunFolder, records
+from tasks.turn import HostBusy
 
 __all__ = ["Run", "RunEnd"]
 
@@ -59,15 +60,16 @@ class Run:
 
     `before`: the record that it goes on from. Budget and wall time are counted anew in each sitting.
     `nights`: the good runs to compare with, the newest first; None: those before it.
+    `wait_s`: how long a busy host is waited for.
     """
 
     def __init__(
         self, inputs: Inputs, folder: RunFolder, record: RunRecord, *, before: RunRecord | None = None,
         again: bool = False, wanted: WantedBuild | None = None, nights: Sequence[RunRecord] | None = None,
-        unreached: HostError | None = None,
+        unreached: HostError | None = None, wait_s: float = 0.0,
     ) -> None:  # fmt: skip
         self.inputs, self.folder, self.record, self.before = inputs, folder, record, before
-        self.nights, self.unreached = nights, unreached
+        self.nights, self.unreached, self.wait_s = nights, unreached, wait_s
         self.keep = record.asked is not None and record.asked.keep
         self.trail = list(record.attempts)
         self.counting: list[Attempt] = []  # of those before this sitting, what the next move rests on
@@ -118,7 +120,7 @@ class Run:
         named = self.record.asked.target if self.record.asked else self.inputs.target.name
         with open_session(
             self.inputs, self.folder, self.record.run_id, named=named, show=Bars(SHOW.get()),
-            earlier=last.id if last else None,
+            wait_s=self.wait_s, earlier=last.id if last else None,
         ) as session:  # fmt: skip
             self.session = session
             as_it_is: Any = quote(session)  # Prefect would walk through it to look for futures

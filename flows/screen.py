@@ -71,8 +71,10 @@ class Screen:
         match event:
             case "run.started":
                 self._folder, self.note = str(f["folder"]), "taking the host"
+            case "host.waiting":
+                self.note = str(f["why"])
             case "host.locked":
-                self.note = "asking the host and its build what they can do"
+                self._seen, self.note = None, "asking the host and its build what they can do"
             case "host.probed":
                 self._build, self.note = str(f["version"] or "unknown"), ""
             case "attempt.started":
@@ -145,9 +147,10 @@ class Screen:
             yield self._bar(width), "cyan"
             yield self._eta(), ""
         else:
+            waits = self._seen  # for the host
             yield self.note, "bold"
-            yield "", ""
-            yield "", ""
+            yield self._bar(width), "cyan"
+            yield waits.text if waits else "", ""
         yield f"log: {self._line}" if self._line else "", "dim"
         yield "", ""
         yield f"{self._folder}; Ctrl-C ends the run and gives the host back" if self._folder else "", "dim"

@@ -30,6 +30,7 @@ __all__ = ["further_run", "new_run", "redactor_of", "sitting", "source_of"]
 def new_run(
     root: Path, inputs: Inputs, asked: Asked, wanted: WantedBuild | None, *, nights: list[RunRecord] | None = None,
     confirms: str | None = None, role: Literal["A", "B", "bisect"] | None = None, unreached: HostError | None = None,
+    wait_s: float = 0.0,
 ) -> Run:  # fmt: skip
     """A run that has not begun, in a folder of its own. `unreached`: why it will not, for its record."""
     now = datetime.now(UTC)
@@ -43,7 +44,7 @@ def new_run(
         suites={kind: SuiteRef(name=name, sha256=sha256) for kind, (name, sha256) in inputs.suites.items()},
     )  # fmt: skip
     folder = RunFolder(root, run_id, redactor_of(inputs))
-    return Run(inputs, folder, record, wanted=wanted, nights=nights, unreached=unreached)
+    return Run(inputs, folder, record, wanted=wanted, nights=nights, unreached=unreached, wait_s=wait_s)
 
 
 def source_of(wanted: WantedBuild | None) -> Source | None:

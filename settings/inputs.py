@@ -20,9 +20,10 @@ from settings.suite import BenchProfile, DecodeSuite
 from settings.target import Target, load_target
 from settings.words import Stage
 
-__all__ = ["DEFAULT_LADDER", "Inputs", "load_inputs", "load_ladder", "narrowed"]
+__all__ = ["DEFAULT_LADDER", "Inputs", "check_wait", "load_inputs", "load_ladder", "narrowed"]
 
 DEFAULT_LADDER = "glm5-sm120"
+_LONGEST_WAIT_S = 604_800  # a week
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,12 @@ def narrowed(inputs: Inputs, attempts: int | None, wall_s: float | None) -> Inpu
     asked, declared = validate(Budget, given, "budget"), inputs.ladder.budget
     smaller = declared.model_copy(update={name: min(getattr(asked, name), getattr(declared, name)) for name in given})
     return replace(inputs, ladder=inputs.ladder.model_copy(update={"budget": smaller}))
+
+
+def check_wait(wait_s: float) -> None:
+    """A wait for a busy host that somebody can mean. Raises: BadInput."""
+    if not 0 <= wait_s <= _LONGEST_WAIT_S:
+        raise BadInput("run", "wait_s", f"is {wait_s}: give seconds from 0 to {_LONGEST_WAIT_S}, a week")
 
 
 def load_ladder(name: str) -> Ladder:

@@ -19,39 +19,25 @@ from tasks.pure.record import Build
 from tasks.runlog import log
 from tasks.session import Progress, Session
 from tasks.store import RunFolder
-from tasks.supervisor import Acquired, Busy, Holder, Supervisor
+from tasks.supervisor import Acquired, Supervisor
+from tasks.turn import Turn
 
-__all__ = ["HostBusy", "open_session", "remember_build", "seen_build"]
+__all__ = ["open_session", "remember_build", "seen_build"]
 
 _LAST_WORD_S = 5.0  # on a cancel: what must be said to the host is one small write
-
-
-class HostBusy(Exception):
-    """Another run has the host. The message names it, its owner and what to do. `target`: as a person named it."""
-
-    def __init__(self, holder: Holder, target: str) -> None:
-        runs = holder.daemon_alive and not holder.kept
-        cure = "wait for it, or end it there" if runs else f"`bringup stop --target {target}` ends it"
-        super().__init__(f"{_whose(holder)}: {cure}")
-
-
-def _whose(holder: Holder) -> str:
-    who = (holder.keeper if holder.kept else holder.owner) or "somebody"
-    has = "has kept a server there" if holder.kept else "has had the host"
-    dead = "" if holder.daemon_alive else ", dead"
-    return f"{who} {has} since {holder.since or '?'} (run {holder.run_id or 'unknown'}{dead})"
 
 
 @contextmanager
 def open_session(
     inputs: Inputs, folder: RunFolder, run_id: str, *, named: str, show: Callable[[Progress], None],
-    earlier: str | None = None,
+    wait_s: float = 0.0, earlier: str | None = None,
 ) -> Iterator[Session]:  # fmt: skip
     """A connected, locked and leased host. On the way out the lock is given back, unless the server was kept.
 
     `named`: the target as a person named it, for what is said to people.
+    `wait_s`: how long a busy host is waited for; the budget of the run begins after that.
     `earlier`: id of an attempt of this run whose server may still run. Any other that we find of this run is ended.
-    Raises: HostError when there is no connection; HostBusy when another run has the host.
+    Raises: HostError when there is no connection; HostBusy when another run (still) has the host.
     """
     settings = inputs.settings
     owner = f"{getpass.getuser()}@{socket.gethostname()}"
@@ -65,17 +51,19 @@ def open_session(
     with connect(inputs.target, deadline=Deadline.after(settings.call_s)) as host:
         target = resolved(inputs.target, host)
         supervisor = supervise(host)
-        taken, taken_up = _take(supervisor, named, earlier, settings.stop_s)
+
+        def redacted(seen: Progress) -> None:
+            show(replace(seen, text=folder.redactor.text(seen.text), line=folder.redactor.text(seen.line)))
+
+        turn = Turn(supervisor, target.name, named, Deadline.after(wait_s), wait_s, settings.stop_s, redacted)
+        taken, taken_up = _take(turn, earlier)
         log.info("host.locked", host=target.name, owner=owner, left=list(taken.left))
         session = Session(
             target=target, ladder=inputs.ladder, engine=inputs.engine, catalogue=inputs.catalogue,
             milestones=inputs.milestones, warmup_suite=inputs.warmup, decode_suite=inputs.decode,
             recheck_suite=inputs.recheck, load_test=inputs.load_test, profiles=inputs.profiles, settings=settings,
             accuracy=_questions(inputs), folder=folder, host=host, supervisor=supervisor,
-            show=lambda seen: show(
-                replace(seen, text=folder.redactor.text(seen.text), line=folder.redactor.text(seen.line))
-            ),
-            deadline=Deadline.after(inputs.ladder.budget.wall_s), kept=taken.kept, taken_up=taken_up,
+            show=redacted, deadline=Deadline.after(inputs.ladder.budget.wall_s), kept=taken.kept, taken_up=taken_up,
         )  # fmt: skip
         lease = Lease(
             lambda: supervise(connect(inputs.target, deadline=Deadline.after(settings.call_s))), lease_s=target.lease_s
@@ -101,22 +89,15 @@ def _questions(inputs: Inputs) -> tuple[AccuracyGate, Questions] | None:
         raise BadInput(gate.dataset, "", str(e)) from e
 
 
-def _take(supervisor: Supervisor, named: str, earlier: str | None, stop_s: float) -> tuple[Acquired, str | None]:
+def _take(turn: Turn, earlier: str | None) -> tuple[Acquired, str | None]:
     """The host, and `earlier` when its server still runs or ended with nobody looking. Raises: HostBusy."""
-    taken = _acquire(supervisor, named, stop_s)
+    taken, supervisor, stop_s = turn.acquire(), turn.supervisor, turn.stop_s
     found = supervisor.status(earlier, deadline=Deadline.after(stop_s)) if earlier else None
     if taken.resumed and not (found and found.state == "running"):
         supervisor.release(deadline=Deadline.after(stop_s))
-        taken = _acquire(supervisor, named, stop_s)
+        taken = turn.acquire()
     died_unseen = found is not None and found.exit is not None and found.exit.by == "self"
     return taken, earlier if found and (found.state == "running" or died_unseen) else None
-
-
-def _acquire(supervisor: Supervisor, named: str, stop_s: float) -> Acquired:
-    taken = supervisor.acquire(deadline=Deadline.after(stop_s))
-    if isinstance(taken, Busy):
-        raise HostBusy(taken.holder, named)
-    return taken
 
 
 def _say_last_word(session: Session, patience_s: float) -> None:

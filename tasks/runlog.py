@@ -15,10 +15,10 @@ __all__ = ["MILESTONES", "Listener", "RunLog", "log"]
 
 MILESTONES = frozenset(
     {
-        "run.started", "run.ended", "run.published", "run.not_published", "host.probed", "host.locked", "host.lost",
-        "attempt.started", "attempt.ended", "server.launched", "server.adopted", "server.ready", "server.doomed",
-        "server.stopped", "stage.started", "stage.ended", "diagnosis.made", "rung.left", "rung.skipped",
-        "remedy.applied", "lease.expired", "lock.compared", "record.written", "step.retried",
+        "run.started", "run.ended", "run.published", "run.not_published", "host.waiting", "host.locked", "host.probed",
+        "host.lost", "attempt.started", "attempt.ended", "server.launched", "server.adopted", "server.ready",
+        "server.doomed", "server.stopped", "stage.started", "stage.ended", "diagnosis.made", "rung.left",
+        "rung.skipped", "remedy.applied", "lease.expired", "lock.compared", "record.written", "step.retried",
     }
 )  # fmt: skip
 

@@ -32,9 +32,9 @@ __all__ = ["Progress", "Server", "Session"]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a person sees while a step works."""
+    """What a person sees while a step works, or the run waits for its host."""
 
-    n: int
+    n: int  # of the attempt; 0 = before the first
     rung: str
     stage: str
     text: str

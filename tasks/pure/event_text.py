@@ -32,6 +32,8 @@ def sentence(event: str, f: Mapping[str, Any]) -> str:
             return f"{f['ladder']} on {f['target']}; evidence in {f['folder']}"
         case "host.locked":
             return f"host {f['host']} is ours ({f['owner']})" + (f"; left over: {f['left']}" if f["left"] else "")
+        case "host.waiting":
+            return f"waiting for host {f['host']}, at most {f['at_most_s']:.0f} s: {f['why']}"
         case "host.probed":
             return f"build {f['version'] or 'unknown'}"
         case "lock.compared":

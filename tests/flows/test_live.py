@@ -58,10 +58,13 @@ def test_where_there_is_no_terminal_lines_are_plain_and_no_wider_than_80(capsys:
         live.hear("run.started", {"ladder": "a ladder", "target": "a host", "folder": folder})
         live.hear("diagnosis.made", {"kind": "nan", "component": "attention", "phase": "decode", "means": means})
         for seconds in range(5):
+            live.show(Progress(0, "", "host", f"host busy: waited {seconds} s", 0.0))
+        for seconds in range(5):
             live.show(Progress(1, "auto", "ready", f"load: shards {seconds}/83"))
     lines = capsys.readouterr().err.splitlines()
     assert "\x1b" not in "".join(lines)
     assert [line for line in lines if len(line) > 80] == [f"{' ' * 12}{folder}"]  # a path is whole
     assert sum("shards" in line for line in lines) == 1
+    assert not any("busy" in line for line in lines)  # that is told once, as a milestone
     assert lines[0].endswith("s  starting Prefect")
     assert " ".join(means.split()[:-1]) in " ".join(" ".join(lines).split())

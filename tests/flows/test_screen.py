@@ -109,6 +109,17 @@ def test_whatever_is_shown_it_fits_and_moves_no_cursor(
         assert utf8 or line.plain.isascii()
 
 
+def test_the_wait_for_a_host_is_seen_with_who_has_it_and_how_long() -> None:
+    screen = _screen(STARTED[0], ("host.waiting", {"why": "me@here has had the host since 02:00 (run r)"}))
+    screen.show(Progress(0, "", "host", "host busy: waited 60 s of at most 240 s", 0.25))
+    seen = _text(screen)
+    assert "me@here has had the host since 02:00 (run r)" in seen
+    assert "host busy: waited 60 s of at most 240 s" in seen
+    assert any(line.endswith(" 25%") for line in seen)
+    screen.hear("host.locked", {})
+    assert not any("host busy" in line or line.endswith("%") for line in _text(screen))
+
+
 def test_where_there_is_no_room_for_all_rungs_the_current_one_is_seen() -> None:
     for height in range(3, 14):
         assert any("▶ trtllm" in line for line in _text(_screen(*STARTED, *FAILED), 40, height))

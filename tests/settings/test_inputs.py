@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from settings.inputs import load_inputs, narrowed
+from settings.inputs import check_wait, load_inputs, narrowed
 from settings.source import BadInput
 
 SANITISE = "SGLANG_SANITIZE_NAN_LOGITS"
@@ -37,6 +37,12 @@ def test_a_budget_is_narrowed_and_never_widened() -> None:
     assert declared == narrowed(inputs, 100, 500_000.0).ladder.budget
     assert declared.model_copy(update={"wall_s": 60.0}) == narrowed(inputs, None, 60.0).ladder.budget
     assert inputs.ladder_sha256 == narrowed(inputs, 2, 60.0).ladder_sha256  # it is the same tree
+
+
+@pytest.mark.parametrize("wait_s", [-1.0, float("nan"), float("inf")])
+def test_a_wait_that_nobody_can_mean_is_one_sentence(wait_s: float) -> None:
+    with pytest.raises(BadInput, match=r"^run: wait_s: is .*: give seconds from 0 to 604800, a week"):
+        check_wait(wait_s)
 
 
 @pytest.mark.parametrize(("attempts", "wall_s"), [(0, None), (None, 0.0), (None, -1.0)])

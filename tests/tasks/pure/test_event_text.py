@@ -17,6 +17,8 @@ def _line(event: str, **facts: object) -> str:
         (_line("attempt.started", n=1, rung="auto", remedies=["x"]), "18:22:14  attempt.started     1. auto with x"),
         (_line("stage.ended", stage="ready", outcome="passed", wall_s=3.21, reason=""),
          "18:22:14  stage.ended         ready passed in 3.2 s"),
+        (_line("host.waiting", host="gpu8", at_most_s=7200.0, why="me@here has had the host since 02:00"),
+         "18:22:14  host.waiting        waiting for host gpu8, at most 7200 s: me@here has had the host since 02:00"),
         (_line("probe.judged", probe="a b", verdict="ok", why="", n=2),
          '18:22:14  probe.judged        probe="a b" verdict=ok why="" n=2'),
         (_line("stage.ended", stage="of another release"), '18:22:14  stage.ended         stage="of another release"'),
