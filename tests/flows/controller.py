@@ -116,10 +116,10 @@ class Rehearsed:
     def target(self) -> Path:
         return self.folder / f"{self.name}.toml"
 
-    def written(self) -> "Rehearsed":
+    def written(self, *, lease_s: float = LEASE_S) -> "Rehearsed":
         self.folder.mkdir(exist_ok=True)
         state = str(self.folder / "state")
-        fields: dict[str, object] = {"state_dir": state, "lease_s": LEASE_S, "api_port": free_port()}
+        fields: dict[str, object] = {"state_dir": state, "lease_s": lease_s, "api_port": free_port()}
         rehearsal_target(self.target, self.story, str(self.folder), **fields)
         return self
 
