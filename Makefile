@@ -42,9 +42,7 @@ prefect: $(READY)  ## a Prefect server and a worker on this machine, until Ctrl-
 	@$(BIN)/python -m deployments.serve
 
 deploy: $(READY)  ## deploy glm5-bringup, glm5-nightly and glm5-fleet to the server that runs
-	@$(BIN)/prefect work-pool inspect glm5 >/dev/null 2>&1 || $(BIN)/prefect --no-prompt work-pool create glm5 --type process \
-	  || $(BIN)/prefect work-pool inspect glm5 >/dev/null    # a worker that has just begun makes it as well
-	@BRINGUP_CHECKOUT=$(CURDIR) $(BIN)/prefect --no-prompt deploy --all --prefect-file deployments/prefect.yaml
+	@$(BIN)/python -m deployments.deploy
 
 lock:  ## write requirements.lock anew from pyproject.toml (needs uv)
 	uv pip compile --universal --python-version 3.11 --extra dev --generate-hashes --no-annotate --quiet \

@@ -65,12 +65,16 @@ def _is_prefect(argv: Sequence[str]) -> bool:
 
 
 def local_api(port: int, version: str) -> str | None:
-    """The API of a Prefect server of this very version on loopback; a closed port says no within a millisecond."""
+    """The API of a Prefect server of this very version on loopback; a closed port says no within a millisecond.
+
+    One that wants a password does not say its version; a command without it is then refused there, not led elsewhere.
+    """
     connection = HTTPConnection("127.0.0.1", port, timeout=1.0)
     try:
         connection.request("GET", "/api/admin/version")
-        answer = connection.getresponse().read(64).decode(errors="replace")
-        return f"http://127.0.0.1:{port}/api" if answer.strip('"') == version else None
+        answer = connection.getresponse()
+        said = answer.read(64).decode(errors="replace").strip('"')
+        return f"http://127.0.0.1:{port}/api" if answer.status == 401 or said == version else None
     except (OSError, HTTPException):
         return None
     finally:

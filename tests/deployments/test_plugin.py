@@ -99,6 +99,12 @@ def test_a_server_of_this_version_on_this_machine_is_found(version_server: HTTPS
     assert local_api(port, "3.9.2") is None
 
 
+def test_a_server_that_wants_a_password_is_a_server(version_server: HTTPServer) -> None:
+    version_server.RequestHandlerClass = _Guarded
+    port = version_server.server_port
+    assert f"http://127.0.0.1:{port}/api" == local_api(port, "3.9.1")
+
+
 def test_no_server_means_none(version_server: HTTPServer) -> None:
     version_server.server_close()
     assert local_api(version_server.server_port, "3.9.1") is None
@@ -117,6 +123,18 @@ def test_what_is_written_down_twice_agrees() -> None:
 
 def _context(version: str, api_url: str | None = "http://127.0.0.1:1/api") -> HookContext:
     return HookContext(prefect_version=version, api_url=api_url, logger_factory=logging.getLogger)
+
+
+class _Guarded(BaseHTTPRequestHandler):
+    """Answers as Prefect does who has no password."""
+
+    def do_GET(self) -> None:
+        self.send_response(401)
+        self.end_headers()
+        self.wfile.write(b'{"exception_message":"Unauthorized"}')
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
 
 
 @pytest.fixture
