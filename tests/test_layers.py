@@ -44,6 +44,7 @@ TESTS_OF_MANY = {
     "tests/flows/test_secrets.py": "a secret planted everywhere, looked for in every output",
     "tests/tasks/test_page_in_browser.py": "both pages as Chromium lays them out",
     "tests/deployments/test_systemd.py": "the units are no Python",
+    "tests/deployments/test_declared.py": "prefect.yaml is no Python",
     "tests/flows/test_prefect_end_to_end.py": "server, worker, deployment, plugin and flow at once",
 }
 
