@@ -11,7 +11,8 @@ from rich.text import Text
 
 from flows.cli_run import quiet_prefect
 from flows.listeners import LISTENERS
-from settings.inputs import DEFAULT_LADDER, load_ladder
+from settings.inputs import DEFAULT_LADDER, load_ladder, smaller
+from settings.source import BadInput
 from settings.words import ExitCode
 from tasks.fleet import target_files
 from tasks.pure.fleet import FLEET_COLUMNS, FleetRow, fleet_headline, table_rows, worst
@@ -30,6 +31,12 @@ def fleet(
     keep: Annotated[bool, typer.Option(help="leave each server running after it passed; end it with `stop`")] = False,
     ref: Annotated[str | None, typer.Option(help="install this branch, tag, commit, release or wheel first")] = None,
     force: Annotated[bool, typer.Option(help="with --ref: run although the last run had the same build")] = False,
+    confirm: Annotated[
+        bool, typer.Option(help="with --ref: a regression is confirmed by the last good build and this one, run again")
+    ] = False,
+    notify: Annotated[bool, typer.Option(help="emit the events that tell people of each host")] = True,
+    budget_s: Annotated[float | None, typer.Option(help="seconds for each run, if less than the ladder's")] = None,
+    budget_attempts: Annotated[int | None, typer.Option(help="launches of each run, if less than the ladder's")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object a host, a line each, on stdout")] = False,
 ) -> None:
     """Bring a model up on many hosts at once, a run each, and end in one table; the exit code is the worst of theirs.
@@ -39,7 +46,9 @@ def fleet(
     Example: bringup fleet --targets ./hosts --ladder glm5-sm120
     """
     words = target_files([*(target or ()), *(targets or ())])  # a slip is told before anything is started
-    load_ladder(ladder)
+    smaller(load_ladder(ladder).budget, budget_attempts, budget_s)
+    if confirm and ref is None:
+        raise BadInput("fleet", "--confirm", "goes with --ref: only a build that was installed can be had again")
     quiet_prefect()
     told = _Told(quiet=as_json)
     told.say("starting Prefect")  # with a server of its own it takes some seconds
@@ -51,7 +60,7 @@ def fleet(
     try:
         state = flow(
             targets=words, ladder=ladder, runs=runs, at_once=at_once, keep=keep, ref=ref, force=force,
-            return_state=True,
+            confirm=confirm, notify=notify, budget_s=budget_s, budget_attempts=budget_attempts, return_state=True,
         )  # fmt: skip
     finally:  # also of an interrupted fleet
         if as_json:

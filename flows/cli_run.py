@@ -17,7 +17,7 @@ from flows.cli_show import branch_table, harmless
 from flows.listeners import LISTENERS, SHOW
 from flows.live import Live
 from flows.screen import Screen
-from settings.inputs import DEFAULT_LADDER, Inputs, check_wait, load_inputs
+from settings.inputs import DEFAULT_LADDER, Inputs, check_wait, load_inputs, narrowed
 from settings.source import BadInput, find
 from settings.story import ladder_of, load_story
 from settings.target import Target
@@ -51,12 +51,16 @@ def run(
         bool, typer.Option(help="with --ref: a regression is confirmed by the last good build and this one, run again")
     ] = False,
     wait_s: Annotated[float, typer.Option(help="seconds to wait for a host that another run has; 0: no wait")] = 0.0,
+    notify: Annotated[bool, typer.Option(help="emit the events that tell people")] = True,
+    budget_s: Annotated[float | None, typer.Option(help="seconds for the run, if less than the ladder's")] = None,
+    budget_attempts: Annotated[int | None, typer.Option(help="launches, if less than the ladder's")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Walk the ladder on a host until a rung serves right tokens, and say why each other did not.
 
     Example: bringup run --target settings/targets/gpu8.toml --ladder glm5-sm120
     """
+    budget = budget_attempts, budget_s
     if again and resume is None:
         raise BadInput("run", "--again", "goes with --resume RUN")
     if resume is not None:
@@ -64,14 +68,17 @@ def run(
         for flag, given, begun_with in (("--target", target, words.target), ("--ladder", ladder, words.ladder)):
             if given is not None and anywhere(given) != begun_with:
                 raise BadInput("run", flag, f"is {given}, but {folder.name} began with {begun_with}")
-        _go(words.target, words.ladder, runs, keep, as_json, resume=str(folder), again=again, wait_s=wait_s)
+        _go(
+            words.target, words.ladder, runs, keep, as_json, resume=str(folder), again=again, wait_s=wait_s,
+            notify=notify, budget=budget,
+        )  # fmt: skip
     if target is None:
         raise BadInput("run", "--target", "needs a host: a name in settings/targets/, or a path")
     if confirm and ref is None:
         raise BadInput("run", "--confirm", "goes with --ref: only a build that was installed can be had again")
     _go(
         target, ladder or DEFAULT_LADDER, runs, keep, as_json, ref=ref, force=force, lock=lock, confirm=confirm,
-        wait_s=wait_s,
+        wait_s=wait_s, notify=notify, budget=budget,
     )  # fmt: skip
 
 
@@ -94,10 +101,10 @@ def rehearse(
 def _go(
     target: str, ladder: str, runs: str | None, keep: bool, as_json: bool, *, resume: str | None = None,
     again: bool = False, ref: str | None = None, force: bool = False, lock: str | None = None, confirm: bool = False,
-    wait_s: float = 0.0,
+    wait_s: float = 0.0, notify: bool = True, budget: tuple[int | None, float | None] = (None, None),
 ) -> NoReturn:  # fmt: skip
     check_wait(wait_s)
-    inputs = load_inputs(target, ladder, lock)  # a slip is told before anything is started
+    inputs = narrowed(load_inputs(target, ladder, lock), *budget)  # a slip is told before anything is started
     if ref is not None:
         recipe_of(inputs.target)
     if resume is not None:
@@ -120,7 +127,8 @@ def _go(
             SHOW.set(live.show)
             state = bringup(
                 target=target, ladder=ladder, runs=runs, keep=keep, lock=lock, resume=resume, again=again, ref=ref,
-                force=force, confirm=confirm, wait_s=wait_s, return_state=True,
+                force=force, confirm=confirm, wait_s=wait_s, notify=notify, budget_attempts=budget[0],
+                budget_s=budget[1], return_state=True,
             )  # fmt: skip
     except KeyboardInterrupt:
         print(f"bringup: stopping; {visible(_left(inputs.target, live.folder))}", file=sys.stderr)

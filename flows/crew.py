@@ -33,7 +33,7 @@ from tasks.deadline import Deadline, pause
 from tasks.pure.fleet import FleetRow, row_of
 from tasks.pure.record import RunRecord
 
-__all__ = ["DEPLOYMENT", "Crew", "Processes", "Workers", "workers_online"]
+__all__ = ["DEPLOYMENT", "Crew", "Processes", "Workers", "options", "workers_online"]
 
 DEPLOYMENT = "glm5-bringup/glm5-bringup"
 _PAGE = 200  # the server gives no more runs at once
@@ -138,13 +138,12 @@ class Processes:
         self.said = "in processes of this one, since no worker of the deployment is online"
 
     def start(self, parameters: Mapping[str, Any]) -> str:
-        words = [f"--{key}={value}" for key, value in parameters.items() if isinstance(value, str)]
-        words += [f"--{key}" for key, value in parameters.items() if value is True]
+        words = ["run", "--json", *options(parameters)]
         run = str(len(self._children))
         self._began[run] = datetime.now(UTC)
         with (self._folder / f"{run}.out").open("wb") as out, (self._folder / f"{run}.err").open("wb") as err:
             self._children[run] = subprocess.Popen(
-                [sys.executable, "-P", "-c", "from flows.cli import main; main()", "run", "--json", *words],
+                [sys.executable, "-P", "-c", "from flows.cli import main; main()", *words],
                 env=self._env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
             )  # fmt: skip
         return run
@@ -181,6 +180,18 @@ class Processes:
         for child in alive:
             if child.poll() is None:
                 child.kill()  # its lease ends what it has on the host
+
+
+def options(parameters: Mapping[str, Any]) -> list[str]:
+    """Parameters of the flow as options of `bringup run`, which has one for each that a fleet passes on."""
+    words: list[str] = []
+    for key, value in parameters.items():
+        name = key.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{name}" if value else f"--no-{name}")
+        elif value is not None:
+            words.append(f"--{name}={value}")
+    return words
 
 
 _NAMES = {

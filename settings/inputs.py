@@ -20,7 +20,7 @@ from settings.suite import BenchProfile, DecodeSuite
 from settings.target import Target, load_target
 from settings.words import Stage
 
-__all__ = ["DEFAULT_LADDER", "Inputs", "check_wait", "load_inputs", "load_ladder", "narrowed"]
+__all__ = ["DEFAULT_LADDER", "Inputs", "check_wait", "load_inputs", "load_ladder", "narrowed", "smaller"]
 
 DEFAULT_LADDER = "glm5-sm120"
 _LONGEST_WAIT_S = 604_800  # a week
@@ -91,10 +91,15 @@ def load_inputs(target: str, ladder: str, lock: str | None = None, **target_flag
 
 def narrowed(inputs: Inputs, attempts: int | None, wall_s: float | None) -> Inputs:
     """The same with a smaller budget; a larger one than the ladder's stays the ladder's. Raises: BadInput."""
+    budget = smaller(inputs.ladder.budget, attempts, wall_s)
+    return replace(inputs, ladder=inputs.ladder.model_copy(update={"budget": budget}))
+
+
+def smaller(declared: Budget, attempts: int | None, wall_s: float | None) -> Budget:
+    """The declared budget, or less of it. Raises: BadInput for what is no budget."""
     given = {name: value for name, value in (("attempts", attempts), ("wall_s", wall_s)) if value is not None}
-    asked, declared = validate(Budget, given, "budget"), inputs.ladder.budget
-    smaller = declared.model_copy(update={name: min(getattr(asked, name), getattr(declared, name)) for name in given})
-    return replace(inputs, ladder=inputs.ladder.model_copy(update={"budget": smaller}))
+    asked = validate(Budget, given, "budget")
+    return declared.model_copy(update={name: min(getattr(asked, name), getattr(declared, name)) for name in given})
 
 
 def check_wait(wait_s: float) -> None:

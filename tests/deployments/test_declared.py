@@ -1,14 +1,19 @@
 """What prefect.yaml declares: when each deployment runs, where, with what, and that the flows take all of it."""
 
+from collections.abc import Mapping
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from prefect import Flow
+from prefect.utilities.callables import parameter_schema
 from prefect.utilities.importtools import import_object
 
 from deployments.worker import POOL
+from flows.bringup import bringup
+from flows.fleet import fleet
 
 DECLARED = yaml.safe_load((Path(__file__).resolve().parents[2] / "deployments/prefect.yaml").read_text())
 BY_NAME: dict[str, dict[str, Any]] = {deployment["name"]: deployment for deployment in DECLARED["deployments"]}
@@ -22,7 +27,7 @@ BY_NAME: dict[str, dict[str, Any]] = {deployment["name"]: deployment for deploym
         ("glm5-nightly", "flows.bringup.bringup", ["bringup", "glm5", "nightly"],
          [{"cron": "0 2 * * *", "timezone": "Europe/Berlin", "active": True}],
          {"target": "rehearsal", "ladder": "glm5-sm120", "ref": None, "force": False, "confirm": True, "keep": False,
-          "notify": True, "budget_s": None, "budget_attempts": None}),
+          "notify": True, "budget_s": None, "budget_attempts": None, "wait_s": 7200}),
         ("glm5-fleet", "flows.fleet.fleet", ["bringup", "glm5", "fleet"], None,
          {"targets": ["rehearsal"], "ladder": "glm5-sm120"}),
     ],
@@ -41,6 +46,35 @@ def test_a_flow_takes_what_its_deployment_gives_it_and_lacks_nothing(name: str) 
     needs = {parameter for parameter, of in takes.items() if of.default is Parameter.empty}
     given = set(BY_NAME[name]["parameters"])
     assert (set(), set()) == (given - set(takes), needs - given)
+
+
+@pytest.mark.parametrize(
+    ("flow", "types"),
+    [
+        (bringup, {
+            "target": "string", "ladder": "string", "ref": "string or null", "force": "boolean", "confirm": "boolean",
+            "keep": "boolean", "notify": "boolean", "budget_s": "number or null", "budget_attempts": "integer or null",
+            "runs": "string or null", "lock": "string or null", "resume": "string or null", "again": "boolean",
+            "wait_s": "number",
+        }),
+        (fleet, {
+            "targets": "array", "ladder": "string", "runs": "string or null", "at_once": "integer", "keep": "boolean",
+            "ref": "string or null", "force": "boolean", "confirm": "boolean", "notify": "boolean",
+            "budget_s": "number or null", "budget_attempts": "integer or null",
+        }),
+    ],
+)  # fmt: skip
+def test_the_form_of_a_run_says_of_each_parameter_its_type_and_what_it_means(
+    flow: Flow[..., Any], types: dict[str, str]
+) -> None:
+    fields = parameter_schema(flow.fn).properties
+    assert types == {name: _type(field) for name, field in fields.items()}
+    assert [] == [name for name, field in fields.items() if len(field.get("description", "")) < 10]
+    assert not any("Args:" in field["description"] for field in fields.values())
+
+
+def _type(field: Mapping[str, Any]) -> str:
+    return str(field["type"]) if "type" in field else " or ".join(either["type"] for either in field["anyOf"])
 
 
 def test_no_deployment_has_a_limit_whose_lease_would_end_a_run_when_the_server_blinks() -> None:

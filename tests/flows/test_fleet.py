@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from settings.source import SETTINGS_DIR
 from settings.words import ExitCode, RunOutcome
 from tasks.pure.fleet import FleetRow
 from tasks.store import read_record
@@ -51,12 +52,22 @@ def test_without_workers_each_host_is_a_process_and_the_exit_code_is_the_worst(m
         (["--targets", "nowhere/*.toml"], "fleet: nowhere/*.toml: holds no target file"),
         ([], "fleet: targets: names no host"),
         (["--target", "rehearsal", "--ladder", "glm5-sm12"], "did you mean 'glm5-sm120'?"),
+        (["--target", "rehearsal", "--confirm"], "fleet: --confirm: goes with --ref"),
     ],
 )
 def test_what_cannot_begin_is_one_sentence(words: list[str], said: str) -> None:
     ran = subprocess.run([BRINGUP, "fleet", *words], capture_output=True, text=True, check=False, timeout=60)
     assert (ExitCode.BAD_INPUT, "") == (ran.returncode, ran.stdout)
     assert (1, True) == (len(ran.stderr.splitlines()), said in ran.stderr), ran.stderr
+
+
+@pytest.mark.chaos
+def test_a_budget_asked_of_a_fleet_is_that_of_each_run(machine: Machine) -> None:
+    target = rehearsal_target(machine.folder / "gpu1.toml", SETTINGS_DIR / "rehearsals/founding.toml", lease_s=LEASE_S)
+    ran = machine.bringup("fleet", "--target", str(target), "--budget-attempts", "1", "--json")
+    row = FleetRow.model_validate_json(ran.stdout)
+    assert (ExitCode.NOT_SERVING, "Budget") == (ran.returncode, row.state), ran.stderr
+    assert 1 == len(read_record(machine.newest()).attempts)
 
 
 @pytest.mark.chaos

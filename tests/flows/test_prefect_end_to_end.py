@@ -128,7 +128,8 @@ def test_a_fleet_ends_in_one_table_in_which_each_host_has_its_row(prefect: Prefe
     twin.write_text(hosts[0].target.read_text())
     bad.write_text('hots = "gpu9"\n')
     targets = [str(path) for path in (hosts[0].target, twin, hosts[1].target, bad)]
-    run_id = prefect.run("glm5-fleet", targets=targets, runs=str(tmp_path / "runs"))
+    asked = {"runs": str(tmp_path / "runs"), "budget_s": 600.0, "budget_attempts": 4, "notify": False}
+    run_id = prefect.run("glm5-fleet", targets=targets, **asked)
     until(lambda: prefect.state(run_id)[0] in ENDED, within_s=180)
 
     assert ("FAILED", "2 of 4 serve") == prefect.state(run_id)
@@ -140,6 +141,7 @@ def test_a_fleet_ends_in_one_table_in_which_each_host_has_its_row(prefect: Prefe
     assert "did you mean 'host'?" in table[3]["headline"]
     members = prefect.ask("/flow_runs/filter", flow_runs={"parent_flow_run_id": {"any_": [run_id]}})
     assert {"gpu1-glm5-sm120", "gpu2-glm5-sm120"} == {run["name"] for run in members}
+    assert [asked, asked] == [{name: run["parameters"][name] for name in asked} for run in members]
     assert [[], []] == [host.left() for host in hosts]
 
 
