@@ -28,7 +28,8 @@ def main(
     if "PREFECT_API_URL" not in os.environ:
         typer.echo("PREFECT_API_URL is not set: it says which Prefect server is meant", err=True)
         raise typer.Exit(2)
-    block: Any = Webhook(method="POST", url=url)  # Slack's incoming webhooks take {"text": …} as well
+    # Prefect posts the rendered text as it is and names no type. Slack's incoming webhooks take {"text": …} as well.
+    block: Any = Webhook(method="POST", url=url, headers={"Content-Type": "application/json"})
     block_id = str(block.save(BLOCK, overwrite=True))
     text = AUTOMATIONS.read_text(encoding="utf-8").replace("{{ WEBHOOK_BLOCK }}", block_id)
     for declared in yaml.safe_load(text)["automations"]:
