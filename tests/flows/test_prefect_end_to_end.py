@@ -161,12 +161,12 @@ def test_people_are_told_what_since_when_and_what_to_do(prefect: Prefect, tmp_pa
     host = Rehearsed(tmp_path, story).written()
     with _receiver() as (url, heard):
         _tell(prefect, url)
-        first = prefect.submit("glm5-bringup/glm5-bringup", host)
+        first = prefect.submit("glm5-nightly", host)
         until(lambda: prefect.state(first)[0] in ENDED, within_s=120)
         good = host.record()
         _emit_noise(prefect)
         story.write_text(SERVES_AT_ONCE + DIES_WHILE_LOADING)
-        second = prefect.submit("glm5-bringup/glm5-bringup", host)
+        second = prefect.submit("glm5-nightly", host)
         until(lambda: prefect.state(second)[0] in ENDED, within_s=120)
         until(lambda: bool(heard))
     # That it served at first is no news, and what did not come again wakes nobody.
@@ -175,11 +175,45 @@ def test_people_are_told_what_since_when_and_what_to_do(prefect: Prefect, tmp_pa
     assert "To do: " in heard[0]["text"]
 
 
+@pytest.mark.chaos
+def test_people_are_told_of_nights_that_came_to_no_decision(prefect: Prefect, tmp_path: Path) -> None:
+    story = tmp_path / "story.toml"
+    story.write_text(healthy("ready"))
+    host = Rehearsed(tmp_path, story).written()
+    with _receiver() as (url, heard):
+        _tell(prefect, url)
+        unknown = prefect.run("glm5-nightly", target="gpu9")
+        until(lambda: prefect.state(unknown)[0] in ENDED)
+        cut = prefect.submit("glm5-nightly", host)
+        until(lambda: '"stage": "ready"' in host.events(), within_s=180, every_s=0.05)
+        busy = prefect.run("glm5-nightly", target=str(host.target), runs=str(host.runs), wait_s=0)
+        until(lambda: prefect.state(busy)[0] in ENDED)
+        for pid in children(prefect.worker.pid):
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: prefect.state(cut)[0] in ENDED and not host.left(), within_s=LEASE_S + 60)
+        short = prefect.run("glm5-nightly", target=str(host.target), runs=str(host.runs), budget_s=3.0)
+        until(lambda: prefect.state(short)[0] in ENDED)
+        story.write_text(SERVES_AT_ONCE + DIES_WHILE_LOADING)
+        decided = prefect.submit("glm5-nightly", host)
+        until(lambda: prefect.state(decided)[0] in ENDED, within_s=120)
+        until(lambda: any(h["event"] == "bringup.exhausted" for h in heard))
+    # The last one came to a decision, by a state of the type that the others have, and is told once.
+    told = ["Failed", "Host busy", "Crashed", "Budget", "bringup.exhausted"]
+    assert told == [h["event"].removeprefix("prefect.flow-run.") for h in heard]
+    for heard_of, run in zip(heard, (unknown, busy, cut, short), strict=False):
+        assert heard_of["text"].startswith(f"glm5-nightly on {heard_of['target']} came to no decision. It ended '")
+        assert heard_of["text"].endswith(f"The run: {prefect.page(f'/runs/flow-run/{run}')}")
+    assert ["gpu9", str(host.target)] == [heard_of["target"] for heard_of in heard[:2]]
+
+
 def _tell(prefect: Prefect, url: str) -> None:
     """The shipped automations onto that server."""
-    argv, env = [sys.executable, "-m", "deployments.notify"], {**prefect.env, "BRINGUP_NOTIFY_URL": url}
-    told = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    assert 0 == told.returncode, told.stderr
+    _module({**prefect.env, "BRINGUP_NOTIFY_URL": url}, "deployments.notify")
+
+
+def _module(env: dict[str, str], name: str) -> None:
+    ran = subprocess.run([sys.executable, "-m", name], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert 0 == ran.returncode, ran.stdout + ran.stderr
 
 
 def _emit_noise(prefect: Prefect) -> None:
@@ -346,8 +380,9 @@ def _processes() -> Iterator[tuple[int, bytes]]:
 
 @pytest.fixture(scope="module")
 def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefect]:
-    """Server and worker with a home of their own, and all deployments. Others can reach it: it wants a password."""
+    """Server and worker with a home of their own, deployed to as `make deploy` does. It wants a password."""
     home = tmp_path_factory.mktemp("prefect")
     env = environment(own(home) | {AUTH: PASSWORD}, free_port(), host="0.0.0.0")
     with serving(env), working(env) as worker:
-        yield deployed(Prefect(env, worker, home))
+        _module(env, "deployments.deploy")
+        yield Prefect(env, worker, home)
