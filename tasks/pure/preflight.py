@@ -37,7 +37,7 @@ class HostNow:
     gpu_used_mib: Mapping[int, int] = field(default_factory=dict)  # by index
     disk_free_mib: Mapping[str, int] = field(default_factory=dict)  # by folder
     shm_free_mib: int | None = None
-    open_files: int | None = None  # soft limit; None = unlimited or unknown
+    open_files: int | None = None  # hard limit: the supervisor raises the soft one to it; None = unlimited or unknown
     missing_shards: tuple[str, ...] = ()
     model_found: bool | None = None  # None where the model is a hub id
 
@@ -132,5 +132,5 @@ def _limits(facts: HostNow, target: Target) -> Iterator[Obstacle]:
     if facts.open_files is not None and facts.open_files < FILES:
         yield Obstacle(
             "disk", Component.HOST, f"a process may open {facts.open_files} files, {FILES} are needed",
-            f"raise the limit: `ulimit -n {FILES * 16}`, or limits.conf",
+            f"raise the hard limit (`ulimit -Hn`) to {FILES * 16}: limits.conf, or `--ulimit nofile=` of the container",
         )

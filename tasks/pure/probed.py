@@ -56,7 +56,7 @@ def host_now_from(report: Mapping[str, Any], *, port_free: bool | None) -> HostN
         gpu_used_mib={g.index: g.used_mib for g in gpus if g.used_mib is not None},
         disk_free_mib={k: v for k, v in _part(limits, "disk_free_mib").items() if v is not None},
         shm_free_mib=limits.get("shm_free_mib"),
-        open_files=limits.get("open_files"),
+        open_files=limits.get("open_files_hard"),
         missing_shards=tuple(model.get("missing_shards", ())),
         model_found=False if any(str(p).startswith("model: no folder ") for p in problems) else bool(model) or None,
     )

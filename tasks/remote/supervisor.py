@@ -21,6 +21,7 @@ import fcntl
 import json
 import os
 import pwd
+import resource
 import select
 import shutil
 import signal
@@ -45,6 +46,9 @@ KEEP_S = 7 * 86400.0    # how long a closed attempt, and its log, stays on the h
 CLEAN_S = 60.0
 GPU_SLACK_MIB = 512     # memory.used may end this much above what it was at acquire
 RECORD_BYTES = 4096     # `lock` is written in place at a fixed size: works on a full disk, and keeps the flock's inode
+# Open files of a server. SGLang asks for as many itself, but gets none more where the hard limit is lower (0.5.23
+# utils/common.py:2585); a login and a systemd service begin with 1024.
+FILES = 65_535
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
 
 Json = Dict[str, Any]
@@ -190,6 +194,14 @@ def forget_secrets(spec_path: str) -> None:
         with open(spec_path, "r+b") as f:
             f.write(json.dumps(spec).encode("utf-8"))
             f.truncate()
+
+
+def allow_files() -> None:
+    """Let this process open as many files as the hard limit allows, up to FILES; never fewer than it may now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def utc() -> str:
@@ -657,6 +669,7 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         os.umask(self.state.umask)
+        allow_files()
         env = dict(os.environ, **spec["env"])
         env.update({MARK_ATTEMPT: id, MARK_STATE: self.state.dir})
         if os.read(gate, 2) != b"go":

@@ -5,6 +5,7 @@ import contextlib
 import getpass
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -104,6 +105,21 @@ def test_a_lost_reply_does_no_harm(bench: Bench) -> None:
         supervisor.release(deadline=in_time())
     assert supervisor.release(deadline=in_time()) is None
     assert bench.empty()
+
+
+def test_a_server_may_open_what_the_hard_limit_allows_where_a_login_begins_with_less(bench: Bench) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+    try:
+        supervisor = bench.supervisor()
+        supervisor.acquire(deadline=in_time())
+        says = "import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))"
+        supervisor.start(ServerSpec("a1", (sys.executable, "-c", says)), deadline=in_time())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    allowed = remote.FILES if hard == resource.RLIM_INFINITY else min(remote.FILES, hard)
+    soon(lambda: bench.said(f"({allowed}, {hard})"))
+    supervisor.release(deadline=in_time())
 
 
 def stopped(supervisor: Supervisor, id: str) -> ExitInfo:

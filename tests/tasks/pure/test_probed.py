@@ -81,13 +81,16 @@ def test_a_clock_that_is_wrong_is_warned_of(engine: Engine, ahead_s: float, told
 
 def test_the_quick_facts_before_a_launch() -> None:
     report = {
-        "limits": {"open_files": 1024, "shm_free_mib": 64, "disk_free_mib": {"/tmp": 5, "/gone": None}},
+        "limits": {
+            "open_files": 1024, "open_files_hard": 20_000, "shm_free_mib": 64,
+            "disk_free_mib": {"/tmp": 5, "/gone": None},
+        },
         "nvidia": {"gpus": GPUS, "apps": "9, python, 10, GPU-0\n", "ours": [9]},
         "problems": ["model: no folder /m on this host"],
     }
     now = host_now_from(report, port_free=False)
     assert ({"/tmp": 5}, {0: 2, 2: 11}) == (now.disk_free_mib, now.gpu_used_mib)
-    assert (False, 64, 1024, False) == (now.port_free, now.shm_free_mib, now.open_files, now.model_found)
+    assert (False, 64, 20_000, False) == (now.port_free, now.shm_free_mib, now.open_files, now.model_found)
     assert (GpuProcess(9, "python", 10, 0, True),) == now.processes
 
 
