@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from settings.suite import DecodeSuite
-from settings.words import AttemptOutcome, Stage
+from settings.words import AttemptOutcome, Phase, Stage
 from tasks.deadline import Deadline, pause
 from tasks.decode import DecodeReport
 from tasks.decode import decode as run_decode
@@ -43,7 +43,13 @@ def preflight(session: Session, n: int, rung: str, plan: LaunchPlan) -> StageRep
     """Whether anything on the host stands in the way, found in a second instead of after the load."""
     step = Step(Stage.PREFLIGHT, n, rung)
     obstacles = find_obstacles(session.host, session.target, session.engine, plan.port, deadline=session.call())
-    return step.failed(cause.obstructed(obstacles)) if obstacles else step.passed()
+    if not obstacles:
+        return step.passed()
+    if not session.supervisor.renew(deadline=session.call()):
+        why = "the host is not ours any more: the lease ran out, and what stands in the way may be the next run's"
+        lost = cause.aborted("lease_expired", Stage.PREFLIGHT, Phase.ARGS, why)
+        return step.failed(lost, outcome=AttemptOutcome.ABORTED)
+    return step.failed(cause.obstructed(obstacles))
 
 
 def launch(session: Session, n: int, rung: str, attempt_id: str, plan: LaunchPlan) -> StageReport:

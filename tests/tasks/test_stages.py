@@ -1,5 +1,7 @@
 """A step against a real process under the real supervisor, without Prefect: what the log says counts in every step."""
 
+import socket
+
 from settings.words import AttemptOutcome, Stage
 from tasks import stages
 from tasks.deadline import Deadline, pause
@@ -21,6 +23,15 @@ def test_a_launch_that_is_repeated_adopts_the_server(session: Session) -> None:
     first = launched(session, WAITS)
     again = stages.launch(session, 1, "auto", "a1", first.plan)
     assert "adopted" in again.result.reason
+
+
+def test_what_stands_in_the_way_on_a_host_that_is_not_ours_any_more_is_no_verdict(session: Session) -> None:
+    plan = launched(session, WAITS).plan
+    session.supervisor.stop("a1", deadline=Deadline.after(20))
+    with socket.create_server(("127.0.0.1", plan.port)):
+        assert found(stages.preflight(session, 2, "auto", plan)) == (AttemptOutcome.FAILED, "port")
+        session.supervisor.release(deadline=Deadline.after(20))
+        assert found(stages.preflight(session, 2, "auto", plan)) == (AttemptOutcome.ABORTED, "lease_expired")
 
 
 def test_a_server_that_serves_is_ready(session: Session) -> None:
