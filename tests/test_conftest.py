@@ -17,6 +17,14 @@ SKIPS = {
     "module": "import pytest\npytest.skip('no sshd here', allow_module_level=True)\n",
     "import": "import pytest\npytest.importorskip('no_sshd_here', reason='no sshd here')\n",
 }
+CELLS = """
+import pytest
+@pytest.mark.fault("cut")
+@pytest.mark.parametrize("stage", ["ready", "stop"])
+def test_a(stage): assert stage == "ready"
+@pytest.mark.fault("full", stage="install")
+def test_b(): pass
+"""
 XFAIL = "import pytest\n@pytest.mark.xfail(reason='known')\ndef test_a(): assert False\n"
 
 
@@ -44,6 +52,12 @@ def test_a_skip_fails_where_none_may_be_and_says_its_reason(tmp_path: Path, way:
 def test_a_skip_is_counted_and_passes_elsewhere(tmp_path: Path) -> None:
     ran = _pytest(tmp_path, SKIPS["mark"], no_skips="")
     assert (0, "1 skipped") == (ran.returncode, ran.stdout.strip().splitlines()[-1].split(" in ")[0])
+
+
+def test_cells_of_the_fault_matrix_end_in_a_table(tmp_path: Path) -> None:
+    said = _pytest(tmp_path, CELLS, no_skips="").stdout
+    table = [line.split() for line in said.partition("fault × stage")[2].splitlines()[1:4]]
+    assert [["install", "ready", "stop"], ["cut", "-", "0", "s", "FAILED"], ["full", "0", "s", "-", "-"]] == table
 
 
 def test_an_expected_failure_is_no_skip(tmp_path: Path) -> None:

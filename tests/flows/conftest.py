@@ -2,25 +2,34 @@
 
 import json
 import os
+import shutil
+import socket
 import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+import tasks.rehearsal
 from deployments.serve import environment, serving
 from settings.source import SETTINGS_DIR
 from tasks.deadline import Deadline, pause
 from tasks.store import newest_run
 from tests.ports import free_port
-from tests.tasks.conftest import sshd, start_sshd
+from tests.tasks.conftest import Sshd, sshd, start_sshd
 
-__all__ = ["BRINGUP", "STAGES", "Machine", "healthy", "rehearsal_target", "sshd", "start_sshd", "wait_for"]
+__all__ = [
+    "BRINGUP", "STAGES", "Machine", "empty_by", "fill", "healthy", "make_room", "over_ssh", "rehearsal_target",
+    "small_disk", "sshd", "start_sshd", "wait_for", "what_is_held",
+]  # fmt: skip
 
 BRINGUP = Path(sys.executable).with_name("bringup")
+_NVIDIA_SMI = Path(tasks.rehearsal.__file__).parent / "bin/nvidia-smi"
+_IDLE_MIB = 100
 HEALTHY = """
 why     = "a healthy server, slow enough that there is a middle of a stage to strike in"
 release = "0.5.9"
@@ -101,9 +110,32 @@ class Machine:
                 continue
         return found
 
+    def left(self, *, lock: bool = True) -> list[str]:
+        """What of ours is on this host, in words; without its lock, where that may stay."""
+        locks = [str(path) for path in self.state.glob("lock")] if lock else []
+        return [f"pid {pid}" for pid in self.processes()] + locks or what_is_held(self.port, str(self.folder))
+
     def is_free(self, target: str = "rehearsal") -> bool:
         said = self.bringup("status", "--target", target, "--json")
         return bool(json.loads(said.stdout)["held"] is False)
+
+
+def what_is_held(port: int, host: str) -> list[str]:
+    """The server's port and the memory of the simulated host's GPUs, where something has them."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held = [f"port {port}"] if probe.connect_ex(("127.0.0.1", port)) == 0 else []
+    smi = [sys.executable, str(_NVIDIA_SMI), "--query-gpu=index,memory.used", "--format=csv,noheader,nounits"]
+    told = subprocess.run(smi, env={"REHEARSAL_HOST": host}, capture_output=True, text=True, check=True).stdout
+    used = dict(row.split(", ") for row in told.splitlines())
+    return held + [f"{mib} MiB of GPU {gpu}" for gpu, mib in used.items() if int(mib) > _IDLE_MIB]
+
+
+def empty_by(deadline: Deadline, left: Callable[[], list[str]]) -> None:
+    """Poll until nothing is left. Fails, and says what is."""
+    while still := left():
+        assert not deadline.passed, f"left on the host: {still}"
+        pause(0.2, deadline)
 
 
 def wait_for(true: Callable[[], object], within_s: float, what: str, *, every_s: float = 0.2) -> None:
@@ -137,6 +169,45 @@ def machine(prefect_server: dict[str, str], tmp_path: Path) -> Machine:
             "BRINGUP_TARGET__ENV__REHEARSAL_HOST": str(tmp_path),
         },
     )
+
+
+def over_ssh(sshd: Sshd) -> dict[str, object]:
+    """Fields of a target that reaches the simulated host through `sshd`."""
+    return {
+        "host": "127.0.0.1", "port": sshd.port, "identity_file": str(sshd.identity),
+        "known_hosts_file": str(sshd.known_hosts), "ssh_config": "/dev/null",
+    }  # fmt: skip
+
+
+@contextmanager
+def small_disk(machine: Machine, which: str) -> Iterator[None]:
+    """A disk of its own for "runs" or "state", large until it is filled. Skips where we may not mount one."""
+    if not which:
+        yield
+        return
+    folder = machine.folder / which
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4g,mode=700", "tmpfs", str(folder)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("may not mount a small tmpfs here: needs root")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def fill(folder: Path) -> None:
+    """Leave no byte of that disk."""
+    size = shutil.disk_usage(folder).used + 2**21
+    subprocess.run(["mount", "-o", f"remount,size={size}", str(folder)], check=True)
+    with suppress(OSError), (folder / "ballast").open("wb", buffering=0) as f:
+        while f.write(b"x" * 4096):
+            pass
+
+
+def make_room(folder: Path) -> None:
+    (folder / "ballast").unlink()
+    subprocess.run(["mount", "-o", "remount,size=4g", str(folder)], check=True)
 
 
 def rehearsal_target(path: Path, story: Path, host: str | None = None, /, **fields: object) -> Path:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from settings.source import SETTINGS_DIR
 from tasks.deadline import Deadline, pause
 from tasks.pure.record import RunRecord
 from tasks.store import newest_run, read_record
-from tests.flows.conftest import rehearsal_target
+from tests.flows.conftest import rehearsal_target, what_is_held
 from tests.ports import free_port
 
 __all__ = [
@@ -124,10 +125,12 @@ class Rehearsed:
         return self
 
     def left(self) -> list[str]:
-        """What of ours is on this host: a process with the mark of its state folder, a lock that is held."""
+        """What of ours is on this host: a process with the mark of its state folder, a lock, its port, GPU memory."""
         mark = f"BRINGUP_STATE={self.folder / 'state'}".encode()
-        processes = [pid.name for pid in Path("/proc").glob("[0-9]*") if mark in _environ(pid)]
-        return processes + [str(lock) for lock in (self.folder / "state").glob("lock")]
+        processes = [f"pid {pid.name}" for pid in Path("/proc").glob("[0-9]*") if mark in _environ(pid)]
+        locks = [str(lock) for lock in (self.folder / "state").glob("lock")]
+        port = tomllib.loads(self.target.read_text())["api_port"]
+        return processes + locks or what_is_held(port, str(self.folder))
 
     def events(self) -> str:
         return "".join(path.read_text() for path in self.runs.glob("*/events.jsonl"))

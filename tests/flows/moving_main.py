@@ -76,25 +76,33 @@ on = [{ stop = "nothing else is tried here" }]
 
 
 class MovingMain:
-    """The repository, and a machine that follows it. `ladder`: one rung, so that a broken night is short."""
+    """The repository, and a machine that follows it. `ladder`: one rung, so that a broken night is short.
 
-    def __init__(self, machine: Machine) -> None:
+    `fields`: more of the target.
+    """
+
+    def __init__(self, machine: Machine, **fields: object) -> None:
         self.machine, self.repository = machine, machine.folder / "engine.git"
         shutil.copytree(STAND_IN, self.repository / "sglang", ignore=shutil.ignore_patterns("__pycache__"))
         (self.repository / ".gitignore").write_text("__pycache__\n")
         self.git("init", "--quiet", "--initial-branch=main")
         recipe = machine.folder / "recipe.toml"
         recipe.write_text(RECIPE.replace("SOURCE", str(self.repository)))
-        story = machine.folder / "unused.toml"
-        story.write_text(STORY.replace("RELEASE", "0.5.9").replace("TOKEN", "0.01"))
-        path = machine.folder / "nightly.toml"
-        self.target = rehearsal_target(path, story, lease_s=10.0, recipe=str(recipe))
-        # The stand-in comes from the commit: nothing else may lead to one.
-        text = self.target.read_text()
-        self.target.write_text("\n".join(line for line in text.splitlines() if not line.startswith("PYTHONPATH")))
+        self.target = self.reached(**fields)
         self.ladder = machine.folder / "one-rung.toml"
         self.ladder.write_text(ONE_RUNG)
         load_ladder(str(self.ladder))
+
+    def reached(self, **fields: object) -> Path:
+        """The target's file, written anew with these fields."""
+        story = self.machine.folder / "unused.toml"
+        story.write_text(STORY.replace("RELEASE", "0.5.9").replace("TOKEN", "0.01"))
+        recipe = str(self.machine.folder / "recipe.toml")
+        path = rehearsal_target(self.machine.folder / "nightly.toml", story, lease_s=10.0, recipe=recipe, **fields)
+        # The stand-in comes from the commit: nothing else may lead to one.
+        lines = path.read_text().splitlines()
+        path.write_text("\n".join(line for line in lines if not line.startswith("PYTHONPATH")))
+        return path
 
     def git(self, *words: str) -> str:
         who = ["-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "commit.gpgsign=false"]

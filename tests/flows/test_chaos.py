@@ -8,10 +8,10 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,12 +20,24 @@ from settings.words import AttemptOutcome, ExitCode, RunOutcome, Stage
 from tasks.deadline import Deadline, pause
 from tasks.pure.record import RunRecord
 from tasks.store import read_record
-from tests.flows.conftest import STAGES, Machine, healthy, rehearsal_target, wait_for
+from tests.flows.conftest import (
+    STAGES,
+    Machine,
+    empty_by,
+    fill,
+    healthy,
+    make_room,
+    over_ssh,
+    rehearsal_target,
+    small_disk,
+)
 from tests.tasks.conftest import Sshd, StartSshd
 
 pytestmark = [pytest.mark.prefect, pytest.mark.sshd, pytest.mark.timeout(400)]
 
 LEASE_S = 5.0
+GIVEN_S = LEASE_S + 60   # the contract's, to leave the host empty in
+HARMLESS_S = 5.0         # what was sent into a frozen connection has arrived by then
 
 
 @dataclass(frozen=True)
@@ -71,34 +83,62 @@ def _cut_ssh(scene: Scene) -> None:
     scene.sshd.drop_connections()
 
 
+@contextlib.contextmanager
+def _frozen(sshd: Sshd) -> Iterator[None]:
+    os.kill(sshd.process.pid, signal.SIGSTOP)
+    sshd.drop_connections(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(sshd.process.pid, signal.SIGCONT)
+        sshd.drop_connections(signal.SIGCONT)
+
+
 def _freeze_ssh(scene: Scene) -> None:
     """For less than a lease, and back."""
-    os.kill(scene.sshd.process.pid, signal.SIGSTOP)
-    scene.sshd.drop_connections(signal.SIGSTOP)
-    over = Deadline.after(LEASE_S * 0.4)
+    with _frozen(scene.sshd):
+        over = Deadline.after(LEASE_S * 0.4)
+        while not over.passed:
+            pause(0.2, over)
+
+
+@contextlib.contextmanager
+def _asleep(run: subprocess.Popen[str]) -> Iterator[None]:
+    os.killpg(run.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.killpg(run.pid, signal.SIGCONT)
+
+
+StandsStill = Callable[[Scene], contextlib.AbstractContextManager[None]]
+
+
+def _past_the_lease(stands_still: StandsStill) -> Callable[[Scene], None]:
+    """Until the lease has emptied the host and a later run, which comes another way, has kept its server there."""
+
+    def strike(scene: Scene) -> None:
+        machine, story = scene.machine, scene.machine.folder / "later.story.toml"
+        story.write_text(healthy())
+        with stands_still(scene):
+            empty_by(Deadline.after(GIVEN_S), machine.left)
+            near = str(rehearsal_target(machine.folder / "near.toml", story))
+            later = machine.bringup("run", "--target", near, "--keep", "--runs", str(machine.folder / "later"))
+            assert ExitCode.SERVING == later.returncode, later.stderr
+
+    return strike
+
+
+def _later_run_is_whole(scene: Scene) -> None:
+    """Whatever the first one still says to the host: the server that was kept meanwhile stays until it is stopped."""
+    served, over = set(scene.servers()), Deadline.after(HARMLESS_S)
+    assert served
     while not over.passed:
-        pause(0.2, over)
-    os.kill(scene.sshd.process.pid, signal.SIGCONT)
-    scene.sshd.drop_connections(signal.SIGCONT)
-
-
-def _bury_host(scene: Scene) -> None:
-    """No SSH any more, for good: sshd itself is gone until the run has ended."""
-    scene.sshd.process.send_signal(signal.SIGSTOP)  # it takes nobody in while its connections end
-    scene.sshd.drop_connections()
-    scene.sshd.process.kill()
-
-
-def _fill(folder: Path) -> None:
-    subprocess.run(["mount", "-o", "remount,size=2m", str(folder)], check=True)
-    with contextlib.suppress(OSError), (folder / "ballast").open("wb", buffering=0) as f:
-        while f.write(b"x" * 4096):
-            pass
-
-
-def _make_room(folder: Path) -> None:
-    (folder / "ballast").unlink()
-    subprocess.run(["mount", "-o", "remount,size=4g", str(folder)], check=True)
+        assert served == set(scene.servers())
+        pause(0.5, over)
+    near = str(scene.machine.folder / "near.toml")
+    stopped = scene.machine.bringup("stop", "--target", near)
+    assert ExitCode.SERVING == stopped.returncode, stopped.stdout
 
 
 def _second_run(scene: Scene) -> None:
@@ -110,9 +150,14 @@ def _second_run(scene: Scene) -> None:
 class Fault:
     strike: Callable[[Scene], None]
     ends: tuple[RunOutcome, ...]
-    elsewhere: bool = False  # an ordinary test strikes it already
+    elsewhere: bool = False  # an ordinary test strikes it already, or a piece of it
     disk: str = ""  # what lies on a small disk of its own: "runs" or "state"
     silent: bool = False  # nobody is left to take the lock away: the next acquire does
+    then: Callable[[Scene], None] | None = None  # what has to hold once the run has ended
+
+    @property
+    def ends_it(self) -> bool:
+        return self.then is None and not set(GOES_ON) & set(self.ends)
 
 
 GOES_ON = (RunOutcome.SERVING,)
@@ -124,15 +169,21 @@ FAULTS = {
     "rebooted": Fault(_reboot, (RunOutcome.HOST_LOST,), silent=True),
     "ssh-cut": Fault(_cut_ssh, GOES_ON),
     "ssh-frozen-and-back": Fault(_freeze_ssh, GOES_ON),
-    "ssh-gone": Fault(_bury_host, (RunOutcome.HOST_LOST,), elsewhere=True),
-    "disk-full-here": Fault(lambda s: _fill(s.machine.runs), (RunOutcome.RUNNING, RunOutcome.ERROR), disk="runs"),
-    "disk-full-there": Fault(lambda s: _fill(s.machine.state), (*GOES_ON, RunOutcome.ERROR), disk="state"),
+    "ssh-gone": Fault(lambda s: s.sshd.bury(), (RunOutcome.HOST_LOST,), elsewhere=True),
+    "disk-full-here": Fault(lambda s: fill(s.machine.runs), (RunOutcome.RUNNING, RunOutcome.ERROR), disk="runs"),
+    "disk-full-there": Fault(lambda s: fill(s.machine.state), (*GOES_ON, RunOutcome.ERROR), disk="state"),
+    "ssh-frozen-past-the-lease": Fault(
+        _past_the_lease(lambda s: _frozen(s.sshd)), (RunOutcome.HOST_LOST,), elsewhere=True, then=_later_run_is_whole
+    ),
+    "flow-asleep-past-the-lease": Fault(
+        _past_the_lease(lambda s: _asleep(s.run)), (RunOutcome.HOST_LOST,), elsewhere=True, then=_later_run_is_whole
+    ),
     "two-at-once": Fault(_second_run, GOES_ON, elsewhere=True),
 }
 MATRIX = [
     pytest.param(
         name, stage, id=f"{name}-in-{stage}",
-        marks=() if stage == "ready" and not fault.elsewhere else pytest.mark.chaos,
+        marks=(pytest.mark.fault(name), *(() if stage == "ready" and not fault.elsewhere else (pytest.mark.chaos,))),
     )
     for name, fault in FAULTS.items()
     for stage in STAGES
@@ -149,43 +200,41 @@ def test_after_any_fault_the_host_is_empty_and_the_next_run_serves(
     short = stage in ("preflight", "launch", "stop")  # the second needs some seconds to start
     story.write_text(healthy(stage, slower=5.0 if name == "two-at-once" and short else 1.0))
     target = str(_target(machine, sshd, story))
-    with _small_disk(machine, fault.disk):
+    left = partial(machine.left, lock=not fault.silent)
+    with small_disk(machine, fault.disk):
         run = machine.begin("run", "--target", target)
         try:
             machine.until_event(f'"stage": "{stage}"')
-            fault.strike(Scene(machine, sshd, target, run))
+            scene, struck = Scene(machine, sshd, target, run), Deadline.after(GIVEN_S)
+            fault.strike(scene)
+            if fault.ends_it:
+                empty_by(struck, left)
             _, said = run.communicate(timeout=200)
+            if fault.then:
+                fault.then(scene)
         finally:
             if run.poll() is None:
                 os.killpg(run.pid, signal.SIGKILL)
                 run.communicate()
-        _is_empty(machine, lock_stays=fault.silent)
+        empty_by(struck if fault.ends_it else Deadline.after(GIVEN_S), left)
         record = read_record(machine.newest())
         late = GOES_ON if stage == "stop" else ()  # every gate was passed before
         early = (RunOutcome.STOPPED,) if (name, stage) == ("disk-full-there", "preflight") else ()  # it is seen
         assert record.outcome in (*fault.ends, *late, *early), (record.halt, said)
         _is_true(record)
         if fault.disk:
-            _make_room(machine.folder / fault.disk)
+            make_room(machine.folder / fault.disk)
         story.write_text(healthy())
         if sshd.process.poll() is not None:
             target = str(_target(machine, start_sshd(), story))
         after = machine.bringup("run", "--target", target, "--json")
         assert ExitCode.SERVING == after.returncode, after.stderr
-        _is_empty(machine)
-
-
-def _is_empty(machine: Machine, *, lock_stays: bool = False) -> None:
-    """No process, lock or port of ours, in the time that the contract gives."""
-    wait_for(lambda: not machine.processes(), LEASE_S + 60, "no process of ours")
-    wait_for(lambda: _is_free(machine.port), LEASE_S + 60, "the port is free")
-    if not lock_stays:
-        wait_for(lambda: not (machine.state / "lock").exists(), LEASE_S + 60, "no lock of ours")
+        empty_by(Deadline.after(GIVEN_S), machine.left)
 
 
 def _is_true(record: RunRecord) -> None:
     for attempt in record.attempts:
-        if attempt.failed_stage is Stage.PREFLIGHT:
+        if attempt.failed_stage is Stage.PREFLIGHT and attempt.outcome is AttemptOutcome.FAILED:
             assert "disk" == (attempt.diagnosis and attempt.diagnosis.kind), attempt.diagnosis
             continue
         assert attempt.outcome in (AttemptOutcome.ABORTED, AttemptOutcome.PASSED), attempt.diagnosis
@@ -196,31 +245,4 @@ def _is_true(record: RunRecord) -> None:
 
 
 def _target(machine: Machine, sshd: Sshd, story: Path) -> Path:
-    ssh = {
-        "host": "127.0.0.1", "port": sshd.port, "identity_file": str(sshd.identity),
-        "known_hosts_file": str(sshd.known_hosts), "ssh_config": "/dev/null", "lease_s": LEASE_S,
-    }  # fmt: skip
-    return rehearsal_target(machine.folder / "far.toml", story, **ssh)
-
-
-@contextlib.contextmanager
-def _small_disk(machine: Machine, which: str) -> Iterator[None]:
-    """A disk of its own for a folder, large until it is filled. Skips where we may not mount one."""
-    if not which:
-        yield
-        return
-    folder = machine.folder / which
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4g,mode=700", "tmpfs", str(folder)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
-        pytest.skip("may not mount a small tmpfs here: needs root")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", folder], check=True)
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        return probe.connect_ex(("127.0.0.1", port)) != 0
+    return rehearsal_target(machine.folder / "far.toml", story, **over_ssh(sshd), lease_s=LEASE_S)

@@ -2,12 +2,16 @@
 
 import os
 import signal
+import subprocess
 
 import pytest
 
 from settings.words import ExitCode, RunOutcome
-from tests.flows.conftest import Machine, wait_for
+from tasks.deadline import Deadline
+from tasks.store import read_record
+from tests.flows.conftest import Machine, empty_by, fill, make_room, over_ssh, small_disk, wait_for
 from tests.flows.moving_main import MovingMain
+from tests.tasks.conftest import StartSshd
 
 pytestmark = [pytest.mark.prefect, pytest.mark.timeout(600)]
 
@@ -81,20 +85,107 @@ def test_an_unknown_ref_or_a_target_without_recipe_is_one_sentence(main: MovingM
     assert not [*machine.runs.iterdir()]   # no run began
 
 
+LEASE_S = 10.0
+
+
 @pytest.mark.chaos
-@pytest.mark.parametrize("way_out", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.sshd
+@pytest.mark.fault("ssh-cut", stage="install")
+def test_an_install_whose_connection_is_cut_is_found_again(machine: Machine, start_sshd: StartSshd) -> None:
+    sshd = start_sshd()
+    main = MovingMain(machine, **over_ssh(sshd))
+    main.commit()
+    run = _installing(main)
+    sshd.drop_connections()
+    machine.until_event("step.retried")
+    main.closed.unlink()
+    _, said = run.communicate(timeout=200)
+    record = read_record(machine.newest())
+    assert RunOutcome.SERVING is record.outcome, said
+    _is_installed_once(main)
+    empty_by(Deadline.after(LEASE_S + 60), machine.left)
+
+
+@pytest.mark.chaos
+@pytest.mark.sshd
+@pytest.mark.fault("ssh-gone", stage="install")
+def test_an_install_whose_host_is_gone_is_the_hosts_fault_and_the_next_night_goes_on(
+    machine: Machine, start_sshd: StartSshd
+) -> None:
+    sshd = start_sshd()
+    main = MovingMain(machine, **over_ssh(sshd))
+    main.commit()
+    run = _installing(main)
+    struck = Deadline.after(LEASE_S + 60)
+    sshd.bury()
+    empty_by(struck, machine.left)
+    _, said = run.communicate(timeout=200)
+    record = read_record(machine.newest())
+    assert (RunOutcome.HOST_LOST, "host") == (record.outcome, record.halt and record.halt.by), said
+    assert (None, ()) == (record.source and record.source.diagnosis, record.attempts)
+    main.closed.unlink()
+    main.reached(**over_ssh(start_sshd()))
+    ran, after = main.night()
+    assert (ExitCode.SERVING, RunOutcome.SERVING) == (ran.returncode, after.outcome), ran.stderr
+    _is_installed_once(main)
+
+
+@pytest.mark.chaos
+@pytest.mark.fault("disk-full-there", stage="install")
+def test_a_disk_that_is_full_while_installing_is_the_hosts_fault_and_the_next_night_goes_on(machine: Machine) -> None:
+    main = MovingMain(machine)
+    main.commit()
+    with small_disk(machine, "state"):
+        run = _installing(main)
+        struck = Deadline.after(LEASE_S + 60)
+        fill(machine.state)
+        main.closed.unlink()
+        empty_by(struck, machine.left)
+        _, said = run.communicate(timeout=200)
+        record = read_record(machine.newest())
+        assert record.halt is not None
+        assert () == record.attempts
+        assert record.obstacle or "host" == record.halt.by, said
+        make_room(machine.state)
+        ran, after = main.night()
+        assert (ExitCode.SERVING, RunOutcome.SERVING) == (ran.returncode, after.outcome), ran.stderr
+        _is_installed_once(main)
+
+
+def _installing(main: MovingMain) -> subprocess.Popen[str]:
+    """A run in the middle of its install."""
+    main.closed.touch()
+    run = main.machine.begin("run", "--target", str(main.target), "--ref", "main")
+    main.machine.until_event('"step": "install"')
+    wait_for(main.machine.processes, 20, "the install runs")
+    return run
+
+
+def _is_installed_once(main: MovingMain) -> None:
+    """Only what was not done is done again."""
+    logs = [path.read_text() for path in sorted(main.machine.runs.glob("*/install.log"))]
+    assert 1 == "".join(logs).count(" fetch "), logs
+    assert "setup_env.py" in logs[-1]
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(
+    "way_out",
+    [
+        pytest.param(signal.SIGINT, marks=pytest.mark.fault("ctrl-c", stage="install")),
+        pytest.param(signal.SIGTERM, marks=pytest.mark.fault("sigterm-to-the-flow", stage="install")),
+        pytest.param(signal.SIGKILL, marks=pytest.mark.fault("sigkill-of-the-flow", stage="install")),
+    ],
+)
 def test_an_install_that_is_cut_ends_on_the_host_and_the_next_night_goes_on_with_it(
     main: MovingMain, machine: Machine, way_out: signal.Signals
 ) -> None:
     main.commit()
-    main.closed.touch()
-    run = machine.begin("run", "--target", str(main.target), "--ref", "main")
-    machine.until_event('"step": "install"')
-    wait_for(machine.processes, 20, "the install runs")
+    run = _installing(main)
+    struck = Deadline.after(LEASE_S + 60)
     os.killpg(run.pid, way_out)
+    empty_by(struck, machine.left)
     run.communicate(timeout=60)
-    wait_for(lambda: not machine.processes(), 10.0 + 60, "no process of ours")
-    wait_for(lambda: machine.is_free(str(main.target)), 60, "a free host")
     main.closed.unlink()
     ran, record = main.night()
     assert (ExitCode.SERVING, RunOutcome.SERVING) == (ran.returncode, record.outcome), ran.stderr

@@ -25,7 +25,7 @@ from settings.words import AttemptOutcome, RunOutcome
 from tasks.deadline import Deadline, pause
 from tasks.pure.record import RunRecord
 from tests.browser import browse
-from tests.flows.conftest import STAGES, healthy
+from tests.flows.conftest import STAGES, empty_by, healthy
 from tests.flows.controller import ENDED, LEASE_S, ROOT, Prefect, Rehearsed, controller, deployed, own, until
 from tests.ports import free_port
 from tests.postgres import postgres_running
@@ -34,6 +34,7 @@ pytestmark = [pytest.mark.prefect, pytest.mark.timeout(420)]
 
 AWAY_S = 10.0
 AWAY_FOR_MINUTES_S = 130.0   # longer than the client of Prefect 3.9.1 tries: 2 + 4 + 8 + 16 + 32 s
+GIVEN_S = LEASE_S + 60   # the contract's, to leave the host empty in
 PASSWORD = "bringup:open-sesame"
 
 # Each stage of a run, one of them in the ordinary suite.
@@ -78,27 +79,31 @@ def test_the_literal_command_brings_the_model_up(prefect: Prefect, tmp_path: Pat
     assert [] == host.left()
 
 
+@pytest.mark.fault("cancelled-in-prefect")
 @pytest.mark.parametrize("stage", EACH_STAGE)
 def test_a_cancelled_run_leaves_the_host_empty(prefect: Prefect, tmp_path: Path, stage: str) -> None:
     longer = 3 if stage in ("decode", "bench", "recheck") else 20  # a worker asks every 10 s who is cancelled
     run_id, host = _in_the_middle(prefect, tmp_path, stage, slower=longer)
+    struck = Deadline.after(GIVEN_S)
     prefect.cli("flow-run", "cancel", run_id)
+    empty_by(struck, host.left)
     until(lambda: prefect.state(run_id)[0] in ENDED)
     assert ("CANCELLED", "Cancelled") == prefect.state(run_id)
-    until(lambda: not host.left(), within_s=LEASE_S + 60)
     record = host.record()
     assert RunOutcome.CANCELLED is record.outcome
     _is_true(record)
 
 
+@pytest.mark.fault("sigkill-of-the-worker's-flow")
 @pytest.mark.parametrize("stage", EACH_STAGE)
 def test_a_killed_flow_leaves_the_host_empty(prefect: Prefect, tmp_path: Path, stage: str) -> None:
     run_id, host = _in_the_middle(prefect, tmp_path, stage)
+    struck = Deadline.after(GIVEN_S)
     for pid in children(prefect.worker.pid):
         os.kill(pid, signal.SIGKILL)
+    empty_by(struck, host.left)
     until(lambda: prefect.state(run_id)[0] in ENDED)
     assert ("CRASHED", "Crashed") == prefect.state(run_id)
-    until(lambda: not host.left(), within_s=LEASE_S + 60)
     record = host.record()
     assert RunOutcome.RUNNING is record.outcome   # in a file: a killed run
     _is_true(record)
@@ -245,14 +250,16 @@ def _receiver() -> Iterator[tuple[str, list[dict[str, str]]]]:
         receiver.shutdown()
 
 
+@pytest.mark.fault("sigterm-to-the-worker")
 @pytest.mark.parametrize("stage", EACH_STAGE)
 def test_a_worker_told_to_stop_ends_its_run_and_leaves_the_host_empty(
     apart: Prefect, tmp_path: Path, stage: str
 ) -> None:
     run_id, host = _in_the_middle(apart, tmp_path, stage)
+    struck = Deadline.after(GIVEN_S)
     apart.worker.send_signal(signal.SIGTERM)
     apart.worker.wait(60)
-    until(lambda: not host.left(), within_s=LEASE_S + 60)
+    empty_by(struck, host.left)
     record = host.record()
     assert RunOutcome.CANCELLED is record.outcome
     _is_true(record)
@@ -260,6 +267,7 @@ def test_a_worker_told_to_stop_ends_its_run_and_leaves_the_host_empty(
 
 
 @pytest.mark.chaos
+@pytest.mark.fault("sigkill-of-the-worker")
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_killed_worker_leaves_a_run_that_ends_by_itself(apart: Prefect, tmp_path: Path, stage: str) -> None:
     run_id, host = _in_the_middle(apart, tmp_path, stage)
@@ -269,10 +277,11 @@ def test_a_killed_worker_leaves_a_run_that_ends_by_itself(apart: Prefect, tmp_pa
     until(lambda: apart.state(run_id)[0] in ENDED, within_s=240)
     assert ("COMPLETED", "Serving") == apart.state(run_id)
     assert RunOutcome.SERVING is host.record().outcome
-    until(lambda: not host.left(), within_s=LEASE_S + 60)
+    empty_by(Deadline.after(GIVEN_S), host.left)
 
 
 @pytest.mark.chaos
+@pytest.mark.fault("prefect-server-away")
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_server_that_is_away_in_mid_run_costs_the_run_nothing(apart: Prefect, tmp_path: Path, stage: str) -> None:
     run_id, host = _in_the_middle(apart, tmp_path, stage)
@@ -282,10 +291,11 @@ def test_a_server_that_is_away_in_mid_run_costs_the_run_nothing(apart: Prefect, 
         assert ("COMPLETED", "Serving") == apart.state(run_id)
     record = host.record()
     assert (RunOutcome.SERVING, ["passed"]) == (record.outcome, [a.outcome.value for a in record.attempts])
-    until(lambda: not host.left(), within_s=LEASE_S + 60)
+    empty_by(Deadline.after(GIVEN_S), host.left)
 
 
 @pytest.mark.chaos
+@pytest.mark.fault("prefect-server-away-for-minutes")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("stage", ["ready", "stop"])
 def test_a_server_that_is_away_for_minutes_costs_only_pages(apart: Prefect, tmp_path: Path, stage: str) -> None:
@@ -302,6 +312,7 @@ def test_a_server_that_is_away_for_minutes_costs_only_pages(apart: Prefect, tmp_
     assert [] == host.left()
 
 
+@pytest.mark.fault("worker-database-server-lost", stage="ready")
 def test_worker_database_and_server_lost_one_after_the_other_cost_the_run_nothing(tmp_path: Path) -> None:
     with postgres_running() as postgres, controller(tmp_path, 1, database=postgres.url) as (prefect, _):
         run_id, host = _in_the_middle(prefect, tmp_path / "host", "ready", slower=2)
@@ -316,7 +327,7 @@ def test_worker_database_and_server_lost_one_after_the_other_cost_the_run_nothin
             assert ["Serving"] == [row["state"] for row in prefect.table("row", run_id)]
     record = host.record()
     assert (RunOutcome.SERVING, ["passed"]) == (record.outcome, [a.outcome.value for a in record.attempts])
-    until(lambda: not host.left(), within_s=LEASE_S + 60)
+    empty_by(Deadline.after(GIVEN_S), host.left)
 
 
 @pytest.mark.chaos
@@ -326,6 +337,7 @@ def test_the_form_says_what_each_parameter_means_and_the_page_calls_nobody_else(
         "target (Optional) the host and its model", "ladder (Optional) the decision tree", "ref (Optional) branch,",
         "force (Optional) with ref", "keep (Optional) leave the server running", "notify (Optional) emit the events",
         "budget_s (Optional) seconds for the whole run", "budget_attempts (Optional) launches",
+        "wait_s (Optional) seconds for which a host that another run has is waited for",
     ):  # fmt: skip
         assert words in form.text
     fleet_form = browse(apart.page(f"/deployments/deployment/{apart.deployment('glm5-fleet')}/run"), tmp_path / "fleet")

@@ -12,7 +12,7 @@ from settings.source import SETTINGS_DIR
 from settings.words import AttemptOutcome, ExitCode, RunOutcome
 from tasks.pure.record import RunRecord
 from tasks.store import read_record
-from tests.flows.conftest import Machine, healthy, rehearsal_target, wait_for
+from tests.flows.conftest import Machine, healthy, over_ssh, rehearsal_target, wait_for
 from tests.tasks.conftest import Sshd, StartSshd, make_key
 
 pytestmark = [pytest.mark.prefect, pytest.mark.sshd, pytest.mark.timeout(300)]
@@ -22,11 +22,8 @@ LEASE_S = 5.0
 def target(machine: Machine, sshd: Sshd, story: Path | None = None, **fields: object) -> str:
     """A target that reaches the simulated host through `sshd`."""
     story = story or SETTINGS_DIR / "rehearsals/slow-but-healthy.toml"
-    ssh = {
-        "host": "127.0.0.1", "port": sshd.port, "identity_file": str(sshd.identity),
-        "known_hosts_file": str(sshd.known_hosts), "ssh_config": "/dev/null", "lease_s": LEASE_S,
-    }  # fmt: skip
-    return str(rehearsal_target(machine.folder / "far.toml", story, **{**ssh, **fields}))
+    ways = {**over_ssh(sshd), "lease_s": LEASE_S, **fields}
+    return str(rehearsal_target(machine.folder / "far.toml", story, **ways))
 
 
 @pytest.fixture
