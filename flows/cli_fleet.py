@@ -11,7 +11,7 @@ from rich.text import Text
 
 from flows.cli_run import quiet_prefect
 from flows.listeners import LISTENERS
-from settings.inputs import DEFAULT_LADDER, load_ladder, smaller
+from settings.inputs import DEFAULT_LADDER, check_wait, load_ladder, smaller
 from settings.source import BadInput
 from settings.words import ExitCode
 from tasks.fleet import target_files
@@ -37,6 +37,7 @@ def fleet(
     notify: Annotated[bool, typer.Option(help="emit the events that tell people of each host")] = True,
     budget_s: Annotated[float | None, typer.Option(help="seconds for each run, if less than the ladder's")] = None,
     budget_attempts: Annotated[int | None, typer.Option(help="launches of each run, if less than the ladder's")] = None,
+    wait_s: Annotated[float, typer.Option(help="seconds to wait for a host that another run has; 0: no wait")] = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object a host, a line each, on stdout")] = False,
 ) -> None:
     """Bring a model up on many hosts at once, a run each, and end in one table; the exit code is the worst of theirs.
@@ -47,6 +48,7 @@ def fleet(
     """
     words = target_files([*(target or ()), *(targets or ())])  # a slip is told before anything is started
     smaller(load_ladder(ladder).budget, budget_attempts, budget_s)
+    check_wait(wait_s)
     if confirm and ref is None:
         raise BadInput("fleet", "--confirm", "goes with --ref: only a build that was installed can be had again")
     quiet_prefect()
@@ -60,7 +62,8 @@ def fleet(
     try:
         state = flow(
             targets=words, ladder=ladder, runs=runs, at_once=at_once, keep=keep, ref=ref, force=force,
-            confirm=confirm, notify=notify, budget_s=budget_s, budget_attempts=budget_attempts, return_state=True,
+            confirm=confirm, notify=notify, budget_s=budget_s, budget_attempts=budget_attempts, wait_s=wait_s,
+            return_state=True,
         )  # fmt: skip
     finally:  # also of an interrupted fleet
         if as_json:

@@ -18,7 +18,7 @@ from flows.crew import Crew, Processes, Workers, workers_online
 from flows.listeners import LISTENERS
 from flows.muster import Muster
 from flows.terminal import outlive_readers
-from settings.inputs import DEFAULT_LADDER, load_ladder, smaller
+from settings.inputs import DEFAULT_LADDER, check_wait, load_ladder, smaller
 from settings.recipe import load_recipe
 from settings.source import BadInput
 from settings.target import load_target
@@ -37,7 +37,7 @@ _BESIDE_S = 3600.0  # what a run may take beside its ladder's budget and an inst
 def fleet(
     targets: list[str], ladder: str = DEFAULT_LADDER, runs: str | None = None, at_once: int = 8, keep: bool = False,
     ref: str | None = None, force: bool = False, confirm: bool = False, notify: bool = True,
-    budget_s: float | None = None, budget_attempts: int | None = None,
+    budget_s: float | None = None, budget_attempts: int | None = None, wait_s: float = 0.0,
 ) -> State[None]:  # fmt: skip
     """Bring a model up on many hosts: a run of its own for each, and one table in the end.
 
@@ -54,18 +54,20 @@ def fleet(
         notify: emit the events that tell people of each host (`bringup.serving`, `regressed`, `recovered`, `exhausted`)
         budget_s: seconds for each host's run, where that is less than the ladder allows
         budget_attempts: launches on each host, where that is less than the ladder allows
+        wait_s: seconds for which a host that another run has is waited for; 0 ends its run "Host busy" at once
     """
     outlive_readers()
     if at_once < 1:
         raise BadInput("fleet", "at_once", f"is {at_once}: no host would ever begin")
+    check_wait(wait_s)
     budget = smaller(load_ladder(ladder).budget, budget_attempts, budget_s)  # a slip in these is not each host's
     confirm = confirm and ref is not None
-    patience_s = (2 if confirm else 1) * budget.wall_s + _BESIDE_S
+    patience_s = (2 if confirm else 1) * budget.wall_s + wait_s + _BESIDE_S
     hosts, refused = sorted_out(target_files(targets), ladder)
     patience_s += max(map(_install_s, hosts.values()), default=0.0) if ref else 0.0
     asked = {
         "ladder": anywhere(ladder), "runs": runs, "keep": keep, "ref": ref, "force": force, "confirm": confirm,
-        "notify": notify, "budget_s": budget_s, "budget_attempts": budget_attempts,
+        "notify": notify, "budget_s": budget_s, "budget_attempts": budget_attempts, "wait_s": wait_s,
     }  # fmt: skip
     with get_client(sync_client=True) as client, tempfile.TemporaryDirectory() as folder:
         muster = Muster(

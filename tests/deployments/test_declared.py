@@ -60,7 +60,7 @@ def test_a_flow_takes_what_its_deployment_gives_it_and_lacks_nothing(name: str) 
         (fleet, {
             "targets": "array", "ladder": "string", "runs": "string or null", "at_once": "integer", "keep": "boolean",
             "ref": "string or null", "force": "boolean", "confirm": "boolean", "notify": "boolean",
-            "budget_s": "number or null", "budget_attempts": "integer or null",
+            "budget_s": "number or null", "budget_attempts": "integer or null", "wait_s": "number",
         }),
     ],
 )  # fmt: skip

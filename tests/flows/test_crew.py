@@ -14,11 +14,11 @@ from flows.fleet import fleet
 OF_THE_FLEET = {"targets", "at_once"}  # the rest is of each run
 ASKED: dict[str, Any] = {
     "target": "/hosts/gpu 1.toml", "ladder": "glm5-sm120", "runs": "/r", "keep": True, "ref": "main", "force": True,
-    "confirm": True, "notify": False, "budget_s": 90.5, "budget_attempts": 3,
+    "confirm": True, "notify": False, "budget_s": 90.5, "budget_attempts": 3, "wait_s": 60.0,
 }  # fmt: skip
 NOT_ASKED: dict[str, Any] = {
     "target": "rehearsal", "ladder": "glm5-sm120", "runs": None, "keep": False, "ref": None, "force": False,
-    "confirm": False, "notify": True, "budget_s": None, "budget_attempts": None,
+    "confirm": False, "notify": True, "budget_s": None, "budget_attempts": None, "wait_s": 0.0,
 }  # fmt: skip
 
 
