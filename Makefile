@@ -6,7 +6,7 @@ READY  := .venv/.ready
 PYTEST := $(BIN)/pytest -m "not real and not chaos"
 CHAOS  := tests/tasks/remote tests/tasks/test_supervisor.py tests/flows/test_ways_out.py tests/flows/test_chaos.py \
           tests/flows/test_prefect_end_to_end.py tests/flows/test_nightly.py tests/flows/test_fleet.py \
-          tests/flows/test_confirm.py tests/flows/test_bisect.py tests/flows/test_run.py tests/flows/test_live.py \
+          tests/flows/test_confirm.py tests/flows/test_bisect.py tests/flows/test_run.py tests/flows/test_live.py tests/flows/test_stories.py \
           tests/flows/test_own_server.py tests/real
 WIDE   := -n 4 --dist worksteal   # they wait more than they compute, also on two cores
 
