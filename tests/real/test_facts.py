@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.real, pytest.mark.usefixtures("real_environment")]
 NAN = "probability tensor contains either"
 
 
-@pytest.fixture(scope="module", params=["ovf", "bang"])
+@pytest.fixture(scope="module", params=["ovf", pytest.param("bang", marks=pytest.mark.chaos)])
 def nan_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
     with serve(request.param, tmp_path_factory.mktemp("nan"), dtype="float16") as server:
         server.wait_for_line(READY)
@@ -50,6 +50,7 @@ def test_a_top_p_request_kills_a_nan_server(nan_server: RealServer) -> None:
     assert -9 == nan_server.process.returncode
 
 
+@pytest.mark.chaos
 def test_bfloat16_cures_it(tmp_path: Path) -> None:
     with serve("ovf", tmp_path, dtype="bfloat16") as server:
         server.wait_for_line(READY)
@@ -79,6 +80,7 @@ def test_a_wrong_flag_exits_2_with_the_reason_on_the_last_line() -> None:
     assert done.stderr.splitlines()[-1].startswith("sglang serve: error: unrecognized arguments: --nsa-decode-backend")
 
 
+@pytest.mark.chaos
 def test_a_taken_port_is_met_after_the_load_and_then_the_server_hangs(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         with serve("ovf", tmp_path, port=int(stranger.getsockname()[1]), dtype="bfloat16") as server:
@@ -89,6 +91,7 @@ def test_a_taken_port_is_met_after_the_load_and_then_the_server_hangs(tmp_path: 
             assert READY not in server.log
 
 
+@pytest.mark.chaos
 def test_nan_only_in_a_long_prompt_hides_from_short_ones(tmp_path: Path) -> None:
     with serve("long", tmp_path, dtype="float16") as server:
         server.wait_for_line(READY)
@@ -98,6 +101,7 @@ def test_nan_only_in_a_long_prompt_hides_from_short_ones(tmp_path: Path) -> None
         assert _all_finite(server.logprobs("hello", max_new_tokens=64, ignore_eos=True))
 
 
+@pytest.mark.chaos
 def test_nan_only_late_in_an_answer_hides_from_short_answers(tmp_path: Path) -> None:
     with serve("late", tmp_path, dtype="float16") as server:
         server.wait_for_line(READY)

@@ -144,7 +144,7 @@ def test_no_benign_line_makes_a_healthy_log_sick(fresh: Fresh, labelled: Any, ba
     alarms = []
     places = (0, at[0] + 1, at[-2] + 1, at[-1] - 1, at[-1] + 1, at[-1] + 4, len(healthy) - 1)
     for n, line in enumerate(tomllib.loads((CORPUS / "benign.toml").read_text(encoding="utf-8"))["lines"]):
-        for place in (places[(n + turn) % len(places)] for turn in (0, 2, 4)):
+        for place in (places[(n + turn) % len(places)] for turn in (0, 3)):
             log = "\n".join([*healthy[:place], line, *healthy[place:]])
             if (kind := verdict(fresh, log.encode())[0]) != "none":
                 alarms.append((kind, place, line))
