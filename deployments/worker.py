@@ -8,6 +8,7 @@ import os
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Annotated
 
 import typer
 
@@ -21,14 +22,18 @@ POOL = "glm5"
 _RUNS_END_S = 25.0   # a cancelled run gets 30 s from Prefect; a flow that keeps to that keeps to this
 
 
-def main() -> None:
+def main(
+    limit: Annotated[
+        int | None, typer.Option(envvar="BRINGUP_WORKER_LIMIT", min=1, help="Runs that it takes at once; each 180 MB.")
+    ] = None,
+) -> None:
     """Run one worker of the pool until SIGTERM or Ctrl-C; the API is PREFECT_API_URL's.
 
     Example: python -m deployments.worker
     """
     take_signals()
     try:
-        with working(os.environ) as worker:
+        with working(os.environ, limit) as worker:
             ended = first_to_end(worker)
             raise typer.Exit(ended.returncode or 1)
     except KeyboardInterrupt:
@@ -36,9 +41,13 @@ def main() -> None:
 
 
 @contextmanager
-def working(env: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker of the process pool, which it creates where it is missing. On the way out its runs end first."""
-    worker = start(env, "worker", "start", "--pool", POOL, "--type", "process", "--install-policy", "never")
+def working(env: Mapping[str, str], limit: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker of the process pool, which it creates where it is missing. On the way out its runs end first.
+
+    `limit`: runs at once; without one the first worker that asks takes all that wait.
+    """
+    at_once = ("--limit", str(limit)) if limit else ()
+    worker = start(env, "worker", "start", "--pool", POOL, "--type", "process", "--install-policy", "never", *at_once)
     try:
         yield worker
     finally:

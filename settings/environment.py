@@ -9,6 +9,7 @@ __all__ = ["ALONE", "check_environment"]
 ALONE = {
     "BRINGUP_HOME": "the folder of the runs",
     "BRINGUP_NOTIFY_URL": "deployments/notify.py",
+    "BRINGUP_WORKER_LIMIT": "deployments/worker.py",
     "BRINGUP_CHECKOUT": "deployments/deploy.py",
     "BRINGUP_NO_SKIPS": "the tests: none may be skipped",
     "BRINGUP_ATTEMPT": "a mark of the supervisor on what it starts",

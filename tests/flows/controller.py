@@ -166,12 +166,17 @@ def _rss_mb(pid: int) -> float:
 
 
 @contextmanager
-def controller(home: Path, workers: int, *, database: str | None = None) -> Iterator[tuple[Prefect, list[int]]]:
-    """A server and some workers, as systemd runs them; and the processes of the workers themselves."""
+def controller(
+    home: Path, workers: int, *, database: str | None = None, limit: int | None = None
+) -> Iterator[tuple[Prefect, list[int]]]:
+    """A server and some workers, as systemd runs them; and the processes of the workers themselves.
+
+    `limit`: runs at once of each.
+    """
     env = environment(own(home), free_port(), database)
     with ExitStack() as stack:
         stack.enter_context(serving(env))
-        begun = [stack.enter_context(working(env)) for _ in range(workers)]
+        begun = [stack.enter_context(working(env, limit)) for _ in range(workers)]
         yield deployed(Prefect(env, begun[0], home)), [worker.pid for worker in begun]
 
 

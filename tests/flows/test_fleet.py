@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -112,7 +113,9 @@ def test_twenty_hosts_on_two_workers_and_postgresql_end_in_one_table(tmp_path: P
     (tmp_path / "hosts").mkdir()
     for host in hosts:
         host.written(lease_s=60)  # no test of leases, and twenty flows share two cores
-    with postgres_running() as postgres, controller(tmp_path, 2, database=postgres.url) as (prefect, workers):
+    with ExitStack() as stack:
+        postgres = stack.enter_context(postgres_running())
+        prefect, workers = stack.enter_context(controller(tmp_path, 2, database=postgres.url, limit=HOSTS // 2))
         words = ["--targets", str(tmp_path / "hosts/*/*.toml"), "--runs", str(tmp_path / "runs"), "--json"]
         ran, took = fleet(prefect, workers, *words, "--at-once", str(HOSTS))
         print(ran.stderr, took)
