@@ -46,7 +46,7 @@ def test_the_environment_file_means_the_same_to_systemd_and_to_a_shell() -> None
     in_shell = subprocess.run(["sh", "-eu", "-c", script], capture_output=True, text=True, check=True, env={})
     # systemd.exec(5), EnvironmentFile: quotes around a value go, "#" and blanks after it stay.
     assert [line.partition("=")[2].strip("'") for line in said] == in_shell.stdout.splitlines()
-    assert 7 == len(said)
+    assert 8 == len(said)
     assert {"EnvironmentFile=-/etc/glm5-bringup.env"} == {
         line for unit in UNITS for line in unit.read_text().splitlines() if line.startswith("EnvironmentFile=")
     }
