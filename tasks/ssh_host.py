@@ -188,8 +188,11 @@ class SshHost:
 
         try:
             link, channel = _twice(once, deadline)
-            with contextlib.closing(channel):
+            try:
                 yield link, channel
+            finally:
+                with contextlib.suppress(EOFError):
+                    channel.close()
         finally:
             self._slots.release()
 
@@ -226,13 +229,18 @@ class _Stream:
             return self._channel.send(data)
         except TimeoutError:
             raise
+        except EOFError as e:  # paramiko's, of a connection that breaks while a message goes out
+            raise self._link.lost(self._what, e) from e
         except OSError as e:
             if not self._link.alive:
                 raise self._link.lost(self._what, e) from e
             raise BrokenPipeError(errno.EPIPE, str(e)) from e
 
     def recv(self, size: int, /) -> bytes:
-        data = self._channel.recv(size)
+        try:
+            data = self._channel.recv(size)
+        except EOFError as e:  # it tells the other side that it has room again
+            raise self._link.lost(self._what, e) from e
         if not data and not self._link.alive:
             raise self._link.lost(self._what)
         return data
@@ -241,7 +249,8 @@ class _Stream:
         self._channel.settimeout(seconds)
 
     def close(self) -> None:
-        self._channel.close()
+        with contextlib.suppress(EOFError):
+            self._channel.close()
 
 
 def _named(what: str, deadline: Deadline) -> str:

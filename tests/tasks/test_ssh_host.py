@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import asyncssh
@@ -19,7 +20,7 @@ import pytest
 from settings.source import BadInput
 from tasks.deadline import Deadline
 from tasks.host import DeadlinePassed, Host, HostError, HostKeyRefused, HostLost, HostUnreachable
-from tasks.ssh_host import SshHost
+from tasks.ssh_host import SshHost, _Stream
 from tests.tasks.conftest import Sshd, StartSshd, descendants, make_key, until
 
 pytestmark = pytest.mark.sshd
@@ -431,3 +432,19 @@ def _each_call(host: Host, folder: Path) -> list[Callable[[], object]]:
         lambda: host.put(b"x", str(folder / "file"), deadline=soon()),
         lambda: host.read(str(folder / "file"), 0, 1, deadline=soon()),
     ]
+
+
+def test_a_connection_that_breaks_while_a_message_goes_out_is_lost_and_no_error_of_paramiko() -> None:
+    """paramiko's send, recv and close raise EOFError then, which is no OSError."""
+
+    def broken(*_: object) -> None:
+        raise EOFError
+
+    channel: Any = SimpleNamespace(send=broken, recv=broken, close=broken)
+    link: Any = SimpleNamespace(alive=True, lost=lambda what, cause: HostLost(f"{what}: {cause!r}"))
+    stream = _Stream(link, channel, "connection to port 1")
+    with pytest.raises(HostLost):
+        stream.send(b"x")
+    with pytest.raises(HostLost):
+        stream.recv(1)
+    stream.close()
