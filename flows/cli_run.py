@@ -131,12 +131,12 @@ def _go(
                 budget_s=budget[1], return_state=True,
             )  # fmt: skip
     except KeyboardInterrupt:
+        if live.folder and as_json:  # before the host is asked: whoever waits for it may not wait that long
+            print(read_record(live.folder).model_dump_json(ensure_ascii=True), flush=True)
         print(f"bringup: stopping; {visible(_left(inputs.target, live.folder))}", file=sys.stderr)
         if live.folder:
             name = live.folder.name if runs is None else live.folder
             print(f"bringup: `bringup run --resume {name}` goes on with it", file=sys.stderr)
-            if as_json:
-                print(read_record(live.folder).model_dump_json(ensure_ascii=True), flush=True)
         raise
     except Exception as e:
         if live.folder is None or read_record(live.folder).halt is None:

@@ -25,7 +25,8 @@ def confirm(run: Run, earlier: Sequence[RunRecord]) -> None:
     `earlier`: all records, the newest first. A further run that an earlier sitting brought to a decision stands.
     """
     record, last = run.record, run.nights[0] if run.nights else None
-    if record.obstacle:
+    broke = record.compared is not None and any(f.what.startswith("rung ") for f in record.compared.worse)
+    if record.obstacle and not broke:  # no rung was asked: further runs would tell nothing of the code
         run.confirm(Confirmation(verdict="host", why=record.obstacle))
         return
     if why := unconfirmable(record, last):

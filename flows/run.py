@@ -90,10 +90,11 @@ class Run:
         except HostError as e:  # it answers, but cannot do its part: a full disk, no Python, a call that took too long
             end = End(RunOutcome.ERROR, Halt(reason=str(e), by="host"))
         except BadInput as e:
-            if self.before and self.book is None and not self.trail[self.earlier :]:
-                self.folder.write_record(self.before)  # it cannot go on here: what it was stays written
+            tried = self.book is not None or bool(self.trail[self.earlier :])
+            if self.before and not tried:  # it cannot go on here: what it was stays written
+                self.folder.write_record(self.before)
             else:
-                self._ended(End(RunOutcome.ERROR, Halt(reason=str(e), by="preflight")))
+                self._ended(End(RunOutcome.ERROR, Halt(reason=str(e), by="error" if tried else "preflight")))
             raise
         except Exception as e:
             if (signal := signal_behind(e)) is not None:

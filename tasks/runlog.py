@@ -58,7 +58,8 @@ class RunLog:
         structlog.contextvars.clear_contextvars()
         structlog.reset_defaults()
         if self._file:
-            self._file.close()
+            with suppress(OSError):  # what a full disk did not take before
+                self._file.close()
             self._file = None
 
     def _stamp(self, _logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -69,9 +70,8 @@ class RunLog:
             for listener in self._listeners:
                 try:
                     listener(name, facts)
-                except Exception as e:  # noqa: BLE001 - who only hears of the work does not end it, and hears no more
-                    self._listeners = tuple(other for other in self._listeners if other is not listener)
-                    log.warning("listener.lost", why=f"{type(e).__name__}: {e}")
+                except Exception as e:  # noqa: BLE001 - who only hears of the work does not end it
+                    log.warning("listener.failed", of=name, why=f"{type(e).__name__}: {e}")
         return event
 
     def _clean(self, _logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -46,7 +46,7 @@ _BLAME = tuple(
     )
 )
 TOO_LONG = 124  # as timeout(1) says it
-_NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded|ENOSPC")
+_NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded")
 _AWAY = re.compile(
     r"Temporary failure in name resolution|Name or service not known|Could not resolve host|dns error"
     r"|NewConnectionError|Failed to establish a new connection|Connection (?:refused|reset|timed out|aborted)"

@@ -361,7 +361,12 @@ class RunRecord(Value):
 
     @property
     def obstacle(self) -> str | None:
-        """What of the host stood in the way of an install or a launch: it says nothing of the build or of a rung."""
+        """What of the host stood in the way of an install or of the last launch: it says nothing of build or rung.
+
+        None of a run that serves all the same, e.g. where a variation could not be launched any more.
+        """
+        if self.winner is not None:
+            return None
         found = self.source.diagnosis if self.source else None
         if found is not None:
             return (found.means or found.kind) if found.kind == "disk" or found.action is Action.RETRY_SAME else None

@@ -52,8 +52,12 @@ def decisive(attempts: Sequence[Attempt], *, serves: bool) -> list[Attempt]:
     `serves`: the server of the last one still runs. A pass counts only as long as it does.
     """
     counting = [
-        a for a in attempts
-        if a.outcome in (AttemptOutcome.FAILED, AttemptOutcome.SKIPPED) and a.failed_stage is not Stage.PREFLIGHT
+        a for a in attempts if a.outcome in (AttemptOutcome.FAILED, AttemptOutcome.SKIPPED) and not _refused(a)
     ]
     passed = bool(attempts) and attempts[-1].outcome is AttemptOutcome.PASSED
     return [*counting, attempts[-1]] if serves and passed else counting
+
+
+def _refused(a: Attempt) -> bool:
+    """The host was in its way, and that ended the run. Where the ladder went on from there its step stays."""
+    return a.failed_stage is Stage.PREFLIGHT and (a.move is None or a.move.move == "stop")

@@ -108,7 +108,7 @@ def _to_do(record: RunRecord, good: RunRecord | None, cause: Diagnosis | None) -
     """What a person does next: what A/B/A says comes before the cure of a cause."""
     verdict = record.confirmed.verdict if record.confirmed else None
     cure = cause.try_ if cause and record.outcome not in SERVING else ""
-    if record.obstacle:
+    if record.obstacle and verdict in (None, "host"):
         return cure or f"clear that away on {record.target}, then run again"
     if verdict == "host":
         return f"look at {record.target} itself (driver, clocks, temperature, other users): the code did not do it"

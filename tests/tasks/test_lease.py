@@ -111,3 +111,19 @@ def test_leaving_ends_the_renewals(bench: Bench, connect: Callable[[], Superviso
         pass
     assert "lease" not in {thread.name for thread in threading.enumerate()}
     soon(bench.empty)
+
+
+def test_an_error_of_whatever_kind_ends_no_renewing(bench: Bench, connect: Callable[[], Supervisor]) -> None:
+    tries: list[int] = []
+
+    def _connect() -> Supervisor:
+        tries.append(1)
+        if len(tries) == 1:
+            raise RuntimeError("can't start new thread")
+        return connect()
+
+    with Lease(_connect, lease_s=LEASE_S) as lease:
+        end = Deadline.after(1.5 * LEASE_S)
+        soon(lambda: end.passed)
+        assert lease.held
+    soon(bench.empty)

@@ -47,3 +47,23 @@ def test_lines_of_many_threads_stay_whole(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
     assert len(lines(tmp_path / "e.jsonl")) == 200
+
+
+def test_who_fails_to_hear_ends_nothing_and_is_told_the_next_as_well(tmp_path: Path) -> None:
+    heard: list[str] = []
+
+    def deaf(event: str, _: Mapping[str, Any]) -> None:
+        heard.append(event)
+        raise OSError("the terminal is gone")
+
+    with RunLog(tmp_path / "e.jsonl", "r", Redactor(), deaf):
+        log.info("run.started")
+        log.info("run.ended")
+    assert heard == ["run.started", "run.ended"]
+    failed = [e for e in lines(tmp_path / "e.jsonl") if e["event"] == "listener.failed"]
+    assert [(e["of"], e["why"]) for e in failed] == [(name, "OSError: the terminal is gone") for name in heard]
+
+
+def test_a_disk_that_takes_no_line_ends_nothing() -> None:
+    with RunLog(Path("/dev/full"), "r", Redactor()):
+        log.info("run.started")

@@ -2,10 +2,14 @@
 
 import socket
 
+import pytest
+
 from settings.words import AttemptOutcome, Stage
 from tasks import stages
 from tasks.deadline import Deadline, pause
+from tasks.host import DeadlinePassed
 from tasks.session import Session
+from tasks.watch import Pulse
 from tests.tasks.sitting import SERVES, STARTED, WAITS, found, launched, session
 
 __all__ = ["session"]
@@ -36,6 +40,25 @@ def test_what_stands_in_the_way_on_a_host_that_is_not_ours_any_more_is_no_verdic
 
 def test_a_server_that_serves_is_ready(session: Session) -> None:
     assert found(stages.wait_ready(session, launched(session, STARTED, SERVES))) == (AttemptOutcome.PASSED, None)
+
+
+def test_a_host_that_is_too_busy_to_answer_is_asked_again_as_long_as_a_lease_lasts(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = launched(session, STARTED, SERVES)
+    look, late = server.watch.look, [DeadlinePassed("no answer in 30 s")] * 3
+
+    def slow(deadline: Deadline) -> Pulse:
+        if late:
+            raise late.pop()
+        return look(deadline)
+
+    monkeypatch.setattr(server.watch, "look", slow)
+    assert found(stages.wait_ready(session, server)) == (AttemptOutcome.PASSED, None)
+    late[:] = [DeadlinePassed("no answer in 30 s")]
+    session.target = session.target.model_copy(update={"lease_s": 0.0})
+    with pytest.raises(DeadlinePassed):
+        stages.wait_ready(session, server)
 
 
 def test_nan_that_the_log_of_a_living_server_tells_outweighs_good_replies(session: Session) -> None:

@@ -165,6 +165,9 @@ def test_a_run_that_came_to_no_decision_is_no_last_run() -> None:
         *(record(confirmed=Confirmation(verdict=v, why="")) for v in ("noise", "host", "unclear")),
     ):
         assert night == last_run([other, night], target="t", ladder="l")
+    serves = record(winner=1, outcome=RunOutcome.SERVING, attempts=(refused,))  # a variation that was refused
+    assert (busy.means, None) == (record(attempts=(refused,)).obstacle, serves.obstacle)
+    assert serves == last_run([serves, night], target="t", ladder="l")
     code = record(confirmed=Confirmation(verdict="code", why=""))
     assert code == last_run([code, night], target="t", ladder="l")
     assert record().ladder == getattr(last_run([lost, record()], target="t", ladder="l"), "ladder", None)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from settings.words import AttemptOutcome, Phase, RunOutcome
+from settings.words import AttemptOutcome, Phase, RunOutcome, Stage
 from tasks.pure.comparison import Comparison, Finding
 from tasks.pure.confirm import confirmation, unconfirmable
 from tasks.pure.record import (
@@ -50,6 +50,13 @@ def run(name: str, *worse: Finding, outcome: str = "serving", decided: bool = Tr
 
 GOOD = run("good")
 NOT_INSTALLED = From(ref="main", folder="k", diagnosis=Diagnosis(kind="unknown", phase=Phase.ARGS, means="no wheel"))
+NO_ROOM = From(ref="main", folder="k", diagnosis=Diagnosis(kind="disk", phase=Phase.ARGS, means="no room"))
+REFUSED = (
+    Attempt(
+        n=1, id="1", rung="auto", outcome=AttemptOutcome.FAILED, failed_stage=Stage.PREFLIGHT,
+        diagnosis=Diagnosis(kind="gpu_busy", phase=Phase.ARGS, means="pid 7 holds 70 GB"),
+    ),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -72,6 +79,9 @@ NOT_INSTALLED = From(ref="main", folder="k", diagnosis=Diagnosis(kind="unknown",
         ((NAN, LOST), run("A", LOST), None, "unclear"),   # nothing was launched
         ((NAN, LOST), run("A", LOST, source=NOT_INSTALLED, role="A"), None, "unclear"),
         ((SLOW,), run("A"), run("B", attempts=()), "unclear"),   # not measured is not recovered
+        ((NAN, LOST), run("A", LOST, attempts=REFUSED, winner=None), None, "unclear"),   # its GPUs were taken
+        ((NAN, LOST), run("A"), run("B", LOST, attempts=REFUSED, winner=None), "unclear"),
+        ((LOST,), run("A"), run("B", LOST, source=NO_ROOM, winner=None), "unclear"),   # a full disk is no code
         ((NAN,), run("A", outcome="host_busy", decided=False), None, "unclear"),
         ((NAN,), run("A"), run("B", outcome="budget", decided=False), "unclear"),
     ],

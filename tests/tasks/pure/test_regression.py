@@ -111,6 +111,14 @@ def test_a_rung_counts_by_its_last_launch_and_without_its_variations() -> None:
     assert {"auto": "passed"} == rungs_of(run(1, failed(cause=oom), again, varied, cut))
 
 
+def test_a_rung_that_the_host_kept_from_its_launch_was_not_met() -> None:
+    busy = Diagnosis(kind="gpu_busy", phase=Phase.ARGS, stage=Stage.PREFLIGHT, means="pid 7 holds 70 GB")
+    assert {} == rungs_of(run(1, failed(cause=busy)))
+    assert [("branch", "outcome", "worse")] == [
+        f.key for f in compare(run(9, failed(cause=busy)), [run(1, passed())]).findings
+    ]
+
+
 def test_a_reply_that_went_bad_is_told_unless_the_questions_changed() -> None:
     last, now = run(1, passed()), run(9, passed(verdict=Verdict.GARBAGE))
     assert [("verdict", "auto: decode capital", "worse")] == [f.key for f in compare(now, [last]).findings]

@@ -4,8 +4,19 @@ from datetime import UTC, datetime
 
 import pytest
 
-from settings.words import AttemptOutcome, Phase, RunOutcome
-from tasks.pure.record import Asked, Attempt, Build, Diagnosis, Halt, HostSummary, LadderRef, RunRecord, TargetRef
+from settings.words import AttemptOutcome, Phase, RunOutcome, Stage
+from tasks.pure.record import (
+    Asked,
+    Attempt,
+    Build,
+    Diagnosis,
+    Halt,
+    HostSummary,
+    LadderRef,
+    Move,
+    RunRecord,
+    TargetRef,
+)
 from tasks.pure.resume import decisive, other_build, other_inputs, reopened, unseen_end
 
 NOW = datetime(2026, 11, 29, tzinfo=UTC)
@@ -47,6 +58,13 @@ def test_what_we_ended_ourselves_says_nothing_of_its_rung(
     outcomes: tuple[str, ...], serves: bool, counting: list[str]
 ) -> None:
     assert counting == [a.id for a in decisive(attempts(*outcomes), serves=serves)]
+
+
+def test_what_the_host_was_in_the_way_of_is_tried_again_and_a_step_that_was_taken_stays() -> None:
+    refused = attempts("failed")[0].model_copy(update={"failed_stage": Stage.PREFLIGHT})
+    stopped = refused.model_copy(update={"move": Move(move="stop", edge="default.on[0]", why="a port is taken")})
+    went_on = refused.model_copy(update={"move": Move(move="next", edge="rung.r1.on[0]", why="a port is taken")})
+    assert [[], [], [went_on]] == [decisive([a], serves=False) for a in (refused, stopped, went_on)]
 
 
 @pytest.mark.parametrize(("outcomes", "id"), [

@@ -1,0 +1,56 @@
+"""A standard error that is gone, closed or never was: what only tells of the work does not end it."""
+
+import io
+import logging
+import os
+import sys
+
+import pytest
+from prefect.logging.handlers import PrefectConsoleHandler
+from rich.console import Console
+
+from flows.terminal import outlive_readers
+
+
+@pytest.fixture
+def unread() -> io.TextIOWrapper:
+    """A pipe whose other end is closed."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    return io.TextIOWrapper(io.FileIO(writes, "w"), write_through=True)
+
+
+@pytest.fixture
+def closed() -> io.StringIO:
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+@pytest.mark.parametrize("stream", ["unread", "closed", None])
+def test_nobody_need_read_what_is_said(
+    stream: str | None, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", request.getfixturevalue(stream) if stream else None)
+    outlive_readers()
+    print("words", file=sys.stderr, flush=True)
+    Console(stderr=True).print("more of them")
+
+
+def test_a_line_of_prefect_to_a_closed_pipe_is_no_end_of_the_run(unread: io.TextIOWrapper) -> None:
+    logger = logging.getLogger("tests.flows.test_terminal")
+    handler = PrefectConsoleHandler(stream=unread)
+    logger.addHandler(handler)
+    try:
+        with pytest.raises(SystemExit):  # what rich makes of it
+            logger.error("a line")
+        outlive_readers()
+        logger.error("another one")
+    finally:
+        logger.removeHandler(handler)
+
+
+def test_what_is_read_arrives(capsys: pytest.CaptureFixture[str]) -> None:
+    outlive_readers()
+    print("words", file=sys.stderr)
+    assert "words\n" == capsys.readouterr().err
