@@ -25,6 +25,9 @@ def main(
 
     Example: BRINGUP_NOTIFY_URL=https://hooks.slack.com/services/… python -m deployments.notify
     """
+    if not url.startswith(("http://", "https://")):
+        typer.echo("BRINGUP_NOTIFY_URL is no address to post to: it begins with https:// or http://", err=True)
+        raise typer.Exit(2)
     if "PREFECT_API_URL" not in os.environ:
         typer.echo("PREFECT_API_URL is not set: it says which Prefect server is meant", err=True)
         raise typer.Exit(2)

@@ -39,7 +39,7 @@ def carry_out(book: Book, keep: bool) -> Attempt:
             if not result_of(steps.keep(book, return_state=True)):
                 book.abort("lease_expired", "it passed, and could not be kept: the host is not ours any more")
         elif book.server:
-            book.add(_report(steps.stop(book, return_state=True)))
+            _passed(book, Stage.STOP, steps.stop)
             session.running = None
             session.kept = False  # a server that an earlier sitting kept is gone: the lock goes with the run
     except Exception as e:
@@ -62,10 +62,10 @@ def _reason(entry: Attempt) -> str:
 def _run_gates(book: Book) -> None:
     """Preflight, launch, and the gates of the ladder in their order; the first that fails ends it."""
     # Of an attempt that is taken up the own server would stand in the way.
-    if not book.taken_up and _failed(book.add(_report(steps.preflight(book, return_state=True)))):
+    if not book.taken_up and not _passed(book, Stage.PREFLIGHT, steps.preflight):
         return
     book.session.running = book.id
-    if _failed(book.add(_report(steps.launch(book, return_state=True)))):
+    if not _passed(book, Stage.LAUNCH, steps.launch):
         return
     gates: dict[Stage, Any] = {
         Stage.READY: steps.wait_ready, Stage.WARMUP: steps.warm_up, Stage.DECODE: steps.decode,
@@ -74,20 +74,16 @@ def _run_gates(book: Book) -> None:
     wanted = {Stage.READY, *book.session.ladder.gates}
     for stage, gate in gates.items():
         doubtful = stage is Stage.RECHECK and book.failure is not None  # a load test that measured nothing
-        if not (stage in wanted or doubtful):
-            continue
-        if _failed(book.add(_report(gate(book, return_state=True)))):
+        if (stage in wanted or doubtful) and not _passed(book, stage, gate):
             return
 
 
-def _failed(report: StageReport) -> bool:
-    return report.outcome is not AttemptOutcome.PASSED
-
-
-def _report(state: State[Any]) -> StageReport:
-    found = result_of(state)
-    assert isinstance(found, StageReport)
-    return found
+def _passed(book: Book, stage: Stage, step: Any) -> bool:
+    """One step, with its report in the book."""
+    book.enter(stage)
+    report = result_of(step(book, return_state=True))
+    assert isinstance(report, StageReport)
+    return book.add(report).outcome is AttemptOutcome.PASSED
 
 
 def result_of(state: State[Any]) -> Any:

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.lines import hanging, stdout_width
+from flows.terminal import nobody_reads
 from settings.inputs import load_ladder
 from settings.source import BadInput, find
 from tasks.chosen import LATEST, run_folder, run_to_show
@@ -112,7 +113,7 @@ def logs(
         came = _print_from(path, at, shown, whole=follow and not ended)
         if came != at:
             at, grew_at = came, time.monotonic()
-        if not follow or ended:
+        if not follow or ended or nobody_reads():
             return
         if time.monotonic() - grew_at > max(record.lease_s, _SILENT_S):
             print(f"nothing for {time.monotonic() - grew_at:.0f} s and no end is written: killed?", file=sys.stderr)

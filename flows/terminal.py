@@ -4,12 +4,11 @@ import logging
 import os
 import signal
 import sys
-from contextlib import suppress
 from typing import IO, Any, TextIO, cast
 
 from rich.console import Console
 
-__all__ = ["outlive_readers", "prepare_terminal"]
+__all__ = ["nobody_reads", "outlive_readers", "prepare_terminal"]
 
 _WIDEST = 10_000
 
@@ -27,12 +26,13 @@ def prepare_terminal() -> None:
 
 
 def outlive_readers() -> None:
-    """Standard error that nobody reads any more (a pager that was left, a worker that was killed) costs a run nothing.
+    """Output that nobody reads any more (a pager that was left, a worker that was killed) costs a run nothing.
 
     Prefect's console lines are rich's, which makes a SystemExit of a closed pipe: under a killed worker the flow ended
     with its next line (Prefect 3.9.1, rich 15).
     """
-    sys.stderr = _lasting(sys.stderr or open(os.devnull, "w"))  # noqa: SIM115 - None after `2>&-`
+    sys.stdout = _lasting(sys.stdout or _nowhere(), BrokenPipeError)  # a full disk is an error there: a file would lack
+    sys.stderr = _lasting(sys.stderr or _nowhere())
     for name in (None, *logging.root.manager.loggerDict):
         for handler in logging.getLogger(name).handlers:
             console = getattr(handler, "console", None)  # of PrefectConsoleHandler, which is slow to import
@@ -40,8 +40,18 @@ def outlive_readers() -> None:
                 console.file = _lasting(console.file)
 
 
-def _lasting(stream: IO[str]) -> TextIO:
-    return cast(TextIO, stream if isinstance(stream, _Lasting) else _Lasting(stream))
+def nobody_reads() -> bool:
+    """Whether standard output is gone: who only writes there need not go on."""
+    return isinstance(sys.stdout, _Lasting) and sys.stdout.gone
+
+
+def _nowhere() -> IO[str]:
+    """For a stream that is None, as after `2>&-`."""
+    return open(os.devnull, "w", encoding="utf-8")
+
+
+def _lasting(stream: IO[str], *forgiven: type[Exception]) -> TextIO:
+    return cast(TextIO, stream if isinstance(stream, _Lasting) else _Lasting(stream, forgiven or (OSError, ValueError)))
 
 
 def _forget_impossible_sizes() -> None:
@@ -53,19 +63,23 @@ def _forget_impossible_sizes() -> None:
 
 
 class _Lasting:
-    """A stream that is silent where it can say nothing (gone or closed): it only tells of the work, and is not it."""
+    """A stream that is silent where it can say nothing: it only tells of the work, and is not it."""
 
-    def __init__(self, stream: IO[str]) -> None:
-        self._stream = stream
+    def __init__(self, stream: IO[str], forgiven: tuple[type[Exception], ...]) -> None:
+        self._stream, self._forgiven, self.gone = stream, forgiven, False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        with suppress(OSError, ValueError):
+        try:
             self._stream.write(text)
+        except self._forgiven:
+            self.gone = True
         return len(text)
 
     def flush(self) -> None:
-        with suppress(OSError, ValueError):
+        try:
             self._stream.flush()
+        except self._forgiven:
+            self.gone = True

@@ -31,6 +31,7 @@ class Book:
         self.taken_up, self._changed = id is not None, changed
         self.reports: list[StageReport] = []
         self.server: Server | None = None
+        self.stage = Stage.PREFLIGHT  # the one under way
         self.begun = self.done = False  # of the flow that fills it
         self.error: Exception | None = None  # that ended it
         self._cut: tuple[Diagnosis, AttemptOutcome] | None = None
@@ -45,6 +46,11 @@ class Book:
         if self.server is None:
             raise RuntimeError(f"attempt {self.id} has launched nothing yet")
         return self.server
+
+    def enter(self, stage: Stage) -> None:
+        """The next step begins: what cuts the attempt from here on cuts it there."""
+        self.stage = stage
+        self._changed()
 
     def add(self, report: StageReport) -> StageReport:
         self.reports.append(report)
@@ -68,22 +74,20 @@ class Book:
         """We ended it ourselves, or lost sight of it. A failure that was found before stands, if only in the log."""
         if self.failure is not None and self.failure.outcome is not AttemptOutcome.PASSED:
             return
-        stage = self.reports[-1].result.stage if self.reports else Stage.PREFLIGHT
         fatal = self.server.watch.fatal if self.server else None
         if fatal is not None:
-            seen = {"stage": stage, "also_seen": (*fatal.also_seen, why)}
+            seen = {"stage": self.stage, "also_seen": (*fatal.also_seen, why)}
             self._cut = fatal.model_copy(update=seen), AttemptOutcome.FAILED
         else:
             phase = self.server.watch.phase if self.server else Phase.ARGS
-            self._cut = cause.aborted(kind, stage, phase, why), AttemptOutcome.ABORTED
+            self._cut = cause.aborted(kind, self.stage, phase, why), AttemptOutcome.ABORTED
 
     def under_way(self) -> Attempt:
         """The entry while it goes on: what would be true if we were killed now. A failure that was found stands."""
         if self.outcome is not AttemptOutcome.PASSED:
             return self.attempt()
-        stage = self.reports[-1].result.stage if self.reports else Stage.PREFLIGHT
         phase = self.server.watch.phase if self.server else Phase.ARGS
-        cut = cause.aborted("interrupted", stage, phase, "it was under way when this was written")
+        cut = cause.aborted("interrupted", self.stage, phase, "it was under way when this was written")
         now = {"outcome": AttemptOutcome.ABORTED, "failed_stage": cut.stage, "diagnosis": cut}
         return self.attempt().model_copy(update=now)
 

@@ -371,6 +371,8 @@ class RunRecord(Value):
         if found is not None:
             return (found.means or found.kind) if found.kind == "disk" or found.action is Action.RETRY_SAME else None
         last = self.attempts[-1] if self.attempts else None
-        if last is None or last.diagnosis is None or last.failed_stage is not Stage.PREFLIGHT:
+        if last is None or last.diagnosis is None or last.outcome is not AttemptOutcome.FAILED:
+            return None
+        if last.failed_stage is not Stage.PREFLIGHT:
             return None
         return last.diagnosis.means or last.diagnosis.kind

@@ -222,6 +222,8 @@ def test_after_any_fault_the_host_is_empty_and_the_next_run_serves(
         early = (RunOutcome.STOPPED,) if (name, stage) == ("disk-full-there", "preflight") else ()  # it is seen
         assert record.outcome in (*fault.ends, *late, *early), (record.halt, said)
         _is_true(record)
+        if record.outcome is RunOutcome.CANCELLED:  # cut where it was struck, and it says so
+            assert [Stage(stage)] == [a.failed_stage for a in record.attempts if a.outcome is AttemptOutcome.ABORTED]
         if fault.disk:
             make_room(machine.folder / fault.disk)
         story.write_text(healthy())

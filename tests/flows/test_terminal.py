@@ -3,6 +3,7 @@
 import io
 import logging
 import os
+import subprocess
 import sys
 
 import pytest
@@ -10,6 +11,15 @@ from prefect.logging.handlers import PrefectConsoleHandler
 from rich.console import Console
 
 from flows.terminal import outlive_readers
+from settings.words import ExitCode
+from tests.flows.conftest import BRINGUP
+
+
+@pytest.fixture(autouse=True)
+def streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they were, after each test."""
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, getattr(sys, name))
 
 
 @pytest.fixture
@@ -35,6 +45,18 @@ def test_nobody_need_read_what_is_said(
     outlive_readers()
     print("words", file=sys.stderr, flush=True)
     Console(stderr=True).print("more of them")
+
+
+def test_a_pager_that_was_left_is_no_failure_and_a_full_disk_is_one() -> None:
+    command = [str(BRINGUP), "ladder", "show", "glm5-sm120"]
+    reads, writes = os.pipe()
+    os.close(reads)
+    with open(writes, "w") as gone, open("/dev/full", "w") as full:
+        left = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, text=True, check=False)
+        lost = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (0, "") == (left.returncode, left.stderr)
+    assert (ExitCode.UNEXPECTED, True) == (lost.returncode, "No space left on device" in lost.stderr)
+    assert "Traceback" not in lost.stderr
 
 
 def test_a_line_of_prefect_to_a_closed_pipe_is_no_end_of_the_run(unread: io.TextIOWrapper) -> None:
